@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cswf_core.numbers import bytes_in_words
-from cswf_core.runs.packages import PACKAGES
+from cswf_core.runs.record import PACKAGES
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cswf_core.interfaces import BIN, Key, Space, StoredImages
 from cswf_core.packed import pack
-from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import WorkProgress
 
 CLASSES = 10
 BLOCK = 4096

@@ -387,11 +387,6 @@ def table() -> None:
 @cli.command(short_help="Write a run's page anew, or one page that compares several runs.")
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @options.out("The page to write.  [default: RUN/report.html for one run, report.html for several]")
-@click.option(
-    "--samples",
-    type=WholeNumber(1),
-    help="Samples in the page of one run, to be leafed through.  [default: 4 MB of pixels]",
-)
 @click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
 @done_by("results")
 def report() -> None:

@@ -21,7 +21,7 @@ from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, known_recipes, load_recipe
 from cswf_core.recipe.build import open_images
 from cswf_core.runs.printing import complain, say, say_json
-from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import WorkProgress
 
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 """What a recipe needs besides its data; it is not run."""

@@ -14,7 +14,7 @@ from cswf_core.recipe.citations import Citation, citations
 from cswf_core.report import compare, is_report, single
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.scores.scored import read_scored
+from cswf_core.scores.replicas import read_scored
 from cswf_core.scores.tables import Format, ScoreTable, score_table
 
 
@@ -78,15 +78,13 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
     return citations(*recipes, metrics=metrics)
 
 
-def report(runs: tuple[Path, ...], out: Path | None, samples: int | None, force: bool) -> None:
+def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Do the work of `cswf report`."""
     runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
     alone = len(runs) == 1
     page = out if out is not None else runs[0] / "report.html" if alone else Path("report.html")
-    if samples is not None and not alone:
-        raise RunError(f"--samples is for the page of one run, and these are {len(runs)}")
     beside = page.parent.resolve() == runs[0].resolve()
-    content = single(runs[0], samples=samples, beside=beside) if alone else compare(runs)
+    content = single(runs[0], beside=beside) if alone else compare(runs)
     if page.exists() and not page.is_file():
         raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
     if page.exists() and not force and not is_report(page):

@@ -13,24 +13,23 @@ import click
 
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
 from cswf_core.errors import DataError, RunError, printable
-from cswf_core.evaluation.compare import Comparing
-from cswf_core.evaluation.compare import compare as compare_samples
-from cswf_core.evaluation.evaluate import Evaluation, evaluate
+from cswf_core.evaluation.evaluate import Comparing, Evaluation, evaluate
+from cswf_core.evaluation.evaluate import compare as compare_samples
 from cswf_core.evaluation.samples import Generated, Reading, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.samples import samples_picture
+from cswf_core.runs.samples import samples_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, say_json
-from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import WorkProgress
 from cswf_core.runs.screen import console, table, words
-from cswf_core.scores.document import mapping
+from cswf_core.runs.scores import mapping
 from cswf_core.scores.replicas import groups
 from cswf_core.scores.tables import Format, document_table
 from cswf_core.session.run import refresh_report, write_features, write_scores

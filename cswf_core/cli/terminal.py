@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cswf_core.runs.printing import say, start_log
 from cswf_core.runs.screen import table, words
-from cswf_core.scores.quantities import measured
+from cswf_core.scores.layout import measured
 
 
 def prepare(*, quiet: bool) -> None:

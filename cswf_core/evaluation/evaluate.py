@@ -14,35 +14,32 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import COPYING, Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Spread, Workbench
 from cswf_core.interfaces.metric import ShareOut, Tell
 from cswf_core.kernels.memory import out_of_memory_explained
-from cswf_core.recipe import Choice
+from cswf_core.recipe import Choice, Recipe
 from cswf_core.runs.record import command_line, commit, describe_device, versions
-from cswf_core.scores.document import FORMAT, notes_of
-
-MOST_REAL = 120
-MOST_OF_A_CLASS = 12
-"""Real images that are written to be seen beside samples: in all, and of a class."""
-
-FLATTERING = 0.01
-"""Share of completions of real images among the samples from which on scores against these are too good."""
-
-GIVEN = (
-    "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` of the run's "
-    "folder checks the generated parts"
-)
-"""A note on completions of images that are not known."""
+from cswf_core.runs.scores import FORMAT, Score, notes_of, of_json
+from cswf_core.scores.layout import measured
+from cswf_core.scores.replicas import CONFIDENCE, Estimate
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Evaluation:
     """Scores so far, and figures to draw."""
 
-    document: dict[str, Any]
-    """The content of metrics.json."""
+    generated: dict[str, Any]
+    """What was scored: source, numbers and digests of samples, and notes on them."""
+    facts: dict[str, Any]
+    """What all scores share: how, where and with what they are computed; notes on them, and the time."""
+    results: list[Score] = attrs.field(factory=list)
+    files: list[str] = attrs.field(factory=list)
+    """Files of all figures."""
+    leads: dict[str, str] = attrs.field(factory=dict)
+    """File of a figure → a sentence on what it shows."""
     figures: dict[str, Figure] = attrs.field(factory=dict, repr=False)
     """Figures by name that are not drawn yet."""
     spreads: dict[str, Spread] = attrs.field(factory=dict, repr=False)
@@ -53,9 +50,27 @@ class Evaluation:
     """Features that metrics have computed, by name: n×D."""
 
     @property
+    def document(self) -> dict[str, Any]:
+        """The content of metrics.json."""
+        return {
+            "format": FORMAT,
+            "generated": self.generated,
+            "scores": [score.entry() for score in self.results],
+            "figures": self.files,
+            "leads": self.leads,
+            **self.facts,
+        }
+
+    @property
     def scores(self) -> dict[str, float]:
         """Scores by name, without details."""
-        return {score["name"]: score["value"] for score in self.document["scores"] if not score["detail"]}
+        return {score.name: score.value for score in self.results if not score.detail}
+
+    def add(self, figures: Mapping[str, Figure]) -> None:
+        """Add figures that a metric has made, by name."""
+        self.figures.update(figures)
+        self.files = list(dict.fromkeys([*self.files, *(f"{name}.png" for name in figures)]))
+        self.leads |= {f"{name}.png": figure.lead for name, figure in figures.items() if figure.lead}
 
 
 Keep = Callable[[Evaluation], object]
@@ -90,7 +105,11 @@ def evaluate(
     metrics = task.metrics
     if originals is None and generated.conditions.origin is not None:
         metrics = tuple(metric for metric in metrics if metric.plugin.owner.name != COPYING)
-        notes += [GIVEN] if len(metrics) < len(task.metrics) else []
+        if len(metrics) < len(task.metrics):
+            notes.append(
+                "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` "
+                "of the run's folder checks the generated parts"
+            )
     about = {
         "source": source,
         "count": len(generated),
@@ -99,13 +118,10 @@ def evaluate(
         "all_sha256": bench.sha256(everything),
         "notes": list(dict.fromkeys(notes)),
     }
-    document = {"format": FORMAT, "generated": about, "scores": [], "figures": [], "leads": {}}
     evaluation = Evaluation(
-        document | _circumstances(task, device), real=_some_real(task), features=bench.features
+        generated=about, facts=_facts(task, device), real=_some_real(task), features=bench.features
     )
-    _describe(evaluation, bench)
-    if keep is not None:
-        keep(evaluation)
+    _tell(evaluation, bench, keep)
     for metric in metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
         unasked = task.products is not None and metric is task.metrics[-1]
@@ -130,27 +146,11 @@ def evaluate(
             )
             against = None if metric.part.once else reference
             _compute(metric, comparison, against, ending, evaluation, task.of_training)
-        _describe(evaluation, bench)
-        if keep is not None:
-            keep(evaluation)
+        _tell(evaluation, bench, keep)
     return evaluation
 
 
-def _some_real(task: Task) -> Dataset | None:
-    """Return a few real images, as many of each class; None for points and where nothing is compared with."""
-    real = next((reference.samples for reference in task.references), task.training)
-    if real is None or not real.space.is_image or not task.metrics:
-        return None
-    labels, order = real.conditions.labels, Key(task.seed, "shown").open().host.permutation(len(real))
-    chosen = torch.from_numpy(order)
-    if labels is not None and real.classes:
-        each = max(1, min(MOST_OF_A_CLASS, MOST_REAL // len(real.classes)))
-        groups = [chosen[labels.cpu()[chosen] == c][:each] for c in range(len(real.classes))]
-        chosen = torch.cat(groups)
-    return real.take(chosen[:MOST_REAL])
-
-
-def _circumstances(task: Task, device: torch.device) -> dict[str, Any]:
+def _facts(task: Task, device: torch.device) -> dict[str, Any]:
     """Return what all scores of an evaluation share: how, where and with what they are computed."""
     return {
         "settings": {"seed": task.seed, "precision": task.precision, "samples": task.samples},
@@ -161,16 +161,31 @@ def _circumstances(task: Task, device: torch.device) -> dict[str, Any]:
     }
 
 
-def _describe(evaluation: Evaluation, bench: Workbench) -> None:
-    """Add to the document, and to the scores that do not say so yet, what they depend on, and the time."""
-    document = evaluation.document
-    finished = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    notes = [*document["generated"]["notes"], *notes_of(document["scores"])]
-    document |= {"notes": notes, **bench.used, "finished": finished}
-    shared = {key: document[key] for key in ("settings", "device", "versions", "command", "commit")}
-    for score in document["scores"]:
-        if "finished" not in score:
-            score |= {**shared, "finished": finished, "weights": bench.used.get(score.pop("network"))}
+def _some_real(task: Task) -> Dataset | None:
+    """Return a few real images, as many of each class; None for points and where nothing is compared with."""
+    real = next((reference.samples for reference in task.references), task.training)
+    if real is None or not real.space.is_image or not task.metrics:
+        return None
+    most = 120
+    labels = real.conditions.labels
+    chosen = torch.from_numpy(Key(task.seed, "shown").open().host.permutation(len(real)))
+    if labels is not None and real.classes:
+        each = max(1, min(12, most // len(real.classes)))
+        groups = [chosen[labels.cpu()[chosen] == c][:each] for c in range(len(real.classes))]
+        chosen = torch.cat(groups)
+    return real.take(chosen[:most])
+
+
+def _tell(evaluation: Evaluation, bench: Workbench, keep: Keep | None) -> None:
+    """Add notes, weights and the time to an evaluation, and hand it over."""
+    notes = [*evaluation.generated["notes"], *notes_of(evaluation.results)]
+    evaluation.facts |= {"notes": notes, **bench.used, "finished": _now()}
+    if keep is not None:
+        keep(evaluation)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _compute(
@@ -191,56 +206,58 @@ def _compute(
         result = metric.checked.compute(comparison)
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
-    scores, values = evaluation.document["scores"], {**result.scores, **result.details}
+    values = {**result.scores, **result.details}
     data, split = ("", "") if reference is None else (reference.data_suffix, reference.split_suffix)
-    rows = _free_rows(list(values), ending + data, split, {score["name"] for score in scores})
-    names = [row + split for row in rows]
+    taken = {score.name for score in evaluation.results}
+    names = [row + split for row in _free_rows(list(values), ending + data, split, taken)]
     some = of_training if reference is None else reference.of
     among = comparison.training if reference is None else reference.samples
-    notes = [
+    notes = (
         *_too_few(metric, count, names[: len(result.scores)]),
         *_some(among, some, names, copying=metric.plugin.owner.name == COPYING),
         *_flattered(comparison, reference, names[: len(result.scores)]),
         *result.notes,
-    ]
-    training = None
-    if reference is None and comparison.training is not None:  # all that such a score is compared with
-        training = {"count": len(comparison.training), "sha256": comparison.bench.sha256(comparison.training)}
-    for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
+    )
+    bench, generated = comparison.bench, evaluation.generated
+    compared = _compared_with(comparison, reference)
+    shared = {key: evaluation.facts[key] for key in ("settings", "device", "versions", "command", "commit")}
+    for name, (plain, value) in zip(names, values.items(), strict=True):
         spread, meaning = result.spreads.get(plain), result.meanings.get(plain, Meaning())
-        entry = {
-            "name": name,
-            "row": row,
-            "value": value,
-            "detail": plain not in result.scores,
-            "better": metric.part.better if meaning.of_samples else "",
-            "metric": owner.name,
-            "parameters": metric.plain(),
-            "against": None if reference is None else _described(reference, comparison.bench),
-            "training": training,
-            "network": metric.part.network,
-            "samples": result.counts.get(plain, count),
-            "source": evaluation.document["generated"]["source"],
-            "samples_sha256": evaluation.document["generated"]["sha256"],
-            "all_samples_sha256": evaluation.document["generated"]["all_sha256"],
-            "error": spread.error if spread is not None else None,
-            "error_method": spread.method if spread is not None else "",
-            "error_freedom": None if spread is None or math.isinf(spread.freedom) else spread.freedom,
-            "meaning": attrs.asdict(meaning),
-            "protocol": result.protocol,
-            "notes": notes,
-            "seconds": seconds,
-        }
-        scores.append(entry)
+        score = Score(
+            name,
+            value,
+            detail=plain not in result.scores,
+            better=metric.part.better if meaning.of_samples else "",
+            metric=owner.name,
+            parameters=metric.plain(),
+            samples=result.counts.get(plain, count),
+            source=generated["source"],
+            samples_digest=generated["sha256"],
+            all_samples_digest=generated["all_sha256"],
+            meaning=meaning,
+            protocol=result.protocol,
+            notes=notes,
+            seconds=seconds,
+            circumstances={**shared, "finished": _now(), "weights": bench.used.get(metric.part.network)},
+            **compared,
+        )
         if spread is not None:
+            about = {"error": spread.error, "error_method": spread.method, "error_freedom": spread.freedom}
+            score = attrs.evolve(score, **about)
             evaluation.spreads[name] = spread
-    figures = {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
-    evaluation.figures |= figures
-    files = [*evaluation.document["figures"], *(f"{name}.png" for name in figures)]
-    evaluation.document["figures"] = list(dict.fromkeys(files))
-    evaluation.document["leads"] |= {
-        f"{name}.png": figure.lead for name, figure in figures.items() if figure.lead
-    }
+        evaluation.results.append(score)
+    evaluation.add({f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()})
+
+
+def _compared_with(comparison: Comparison, reference: Reference | None) -> dict[str, Any]:
+    """Return the fields of a score that say what it is against."""
+    bench, training = comparison.bench, comparison.training
+    if reference is not None:
+        of = {"data": reference.data, "split": reference.split, "count": len(reference.samples)}
+        return {**of, "digest": bench.sha256(reference.samples)}
+    if training is not None:  # all that such a score is compared with
+        return {"training": {"count": len(training), "sha256": bench.sha256(training)}}
+    return {}
 
 
 def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
@@ -269,22 +286,13 @@ def _flattered(comparison: Comparison, reference: Reference | None, names: Seque
     if reference is None or reference.foreign or comparison.originals is None or origin is None:
         return []
     completing = int((origin < 0 if reference.split == "test" else origin >= 0).sum())
-    if completing < FLATTERING * len(origin):
+    if completing < 0.01 * len(origin):
         return []
     return [
         f"{', '.join(names)}: too good, as {completing:,} of {len(origin):,} samples complete images of "
         f"{reference.name} and contain parts of them; metrics psnr, perceptual-distance and completion-fid "
         "score completions of held-out images (condition.held_out)"
     ]
-
-
-def _described(reference: Reference, bench: Workbench) -> dict[str, Any]:
-    return {
-        "data": reference.data,
-        "split": reference.split,
-        "count": len(reference.samples),
-        "sha256": bench.sha256(reference.samples),
-    }
 
 
 def _free_rows(names: Sequence[str], ending: str, split: str, taken: Collection[str]) -> list[str]:
@@ -294,3 +302,115 @@ def _free_rows(names: Sequence[str], ending: str, split: str, taken: Collection[
         if not {row + split for row in rows} & set(taken):
             return rows
     raise AssertionError("numbers do not end")
+
+
+@attrs.frozen
+class Compared:
+    """One score of both sets."""
+
+    first: Score
+    second: Score
+    difference: Estimate
+    """Second minus first."""
+    paired: bool
+    """Whether both were computed from the same real samples, so that what these add to both cancels out."""
+
+    def verdict(self, names: tuple[str, str]) -> str:
+        """Return which set is better and by how much, in a sentence; `names` are the sets'."""
+        name, better = self.first.name, self.first.better
+        apart, interval = self.difference.value, self.difference.interval
+        by = self._printed(abs(apart), interval)
+        if interval is None:
+            return f"{name}: {names[1]} has {by} {'more' if apart > 0 else 'less'}, of unknown uncertainty"
+        if self.difference.is_noise:
+            return f"{name}: no difference beyond noise ({self.signed})"
+        if not better:
+            return f"{names[apart > 0]} has {by} {name} more"
+        winner = int((apart < 0) == (better == "lower"))
+        if (self.first, self.second)[winner].copying:
+            more = "less" if better == "lower" else "more"
+            return f"{name}: {names[winner]} has {by} {more}, but copies: it is not better"
+        return f"{names[winner]} is better by {by} {name}"
+
+    @property
+    def signed(self) -> str:
+        """The difference with its sign and interval, by the same digits as in the verdict."""
+        sign = "+" if self.difference.value > 0 else ""
+        return sign + self._printed(self.difference.value, self.difference.interval)
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """Both scores."""
+        return self._printed(self.first.value), self._printed(self.second.value)
+
+    def _printed(self, value: float, interval: float | None = None) -> str:
+        return measured(value, interval, share=self.first.meaning.share)
+
+
+@attrs.frozen
+class Comparing:
+    """Both evaluations, and every score that both have."""
+
+    evaluations: tuple[Evaluation, Evaluation]
+    scores: tuple[Compared, ...]
+
+    @property
+    def method(self) -> str:
+        """What ± means here, in a sentence."""
+        paired = any(score.paired for score in self.scores)
+        how = "; where both sets share the real samples' part of it, that part cancels out" if paired else ""
+        return (
+            f"± is the {CONFIDENCE:.0%} interval of the difference, for all scores here together, from the "
+            f"standard errors of both{how}. "
+            "It says nothing on other seeds of a flow: for these, compare several runs (cswf table)"
+        )
+
+
+def compare(
+    first: Dataset,
+    second: Dataset,
+    task: Task,
+    *,
+    sources: tuple[str, str],
+    notes: tuple[tuple[str, ...], tuple[str, ...]],
+    recipes: tuple[Recipe | None, Recipe | None] = (None, None),
+    device: torch.device,
+    tell: Tell | None = None,
+) -> Comparing:
+    """Score two sets alike: by one seed, against the same real samples, and as many samples of each.
+
+    FID falls with the number of samples, so of the larger set as many are drawn as the smaller has. `recipes`
+    are those of sets that are runs: they say what samples were given of the images that they complete.
+    """
+    count = min(len(first), len(second), task.samples)
+    if count < 2:
+        raise DataError("two sets are compared by at least two samples of each")
+    task = attrs.evolve(task, samples=count)
+    bench = task.bench(tell)
+    evaluations = tuple(
+        evaluate(
+            samples, attrs.evolve(task, recipe=recipe), source=source, device=device, notes=said, bench=bench
+        )
+        for samples, source, said, recipe in zip((first, second), sources, notes, recipes, strict=True)
+    )
+    assert len(evaluations) == 2
+    return Comparing(evaluations, tuple(_compared(*evaluations)))
+
+
+def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:
+    """Return every score, details left out, that both evaluations have."""
+    theirs = {score.name: score for score in of_json(second.document).scores}
+    compared = []
+    for score in of_json(first.document).scores:
+        other = theirs.get(score.name)
+        if other is None or score.detail or not score.meaning.of_samples:
+            continue
+        ours, its = first.spreads.get(score.name), second.spreads.get(score.name)
+        error = None if ours is None or its is None else its.error_of_difference(ours)
+        if error == 0 and other.value != score.value:  # parts that agree by chance make no number certain
+            error = None
+        paired = ours is not None and its is not None and its.paired(ours)
+        freedom = math.inf if ours is None or its is None else min(ours.freedom, its.freedom)
+        compared.append(Compared(score, other, Estimate(other.value - score.value, error, freedom), paired))
+    among = len(compared)
+    return [attrs.evolve(each, difference=attrs.evolve(each.difference, among=among)) for each in compared]

@@ -34,16 +34,8 @@ SPLITS = ("train", "test")
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that F_p is made of, and those carried along or sampled from a saved model."""
 
-SCORED = 50_000
-"""Real samples that are enough to compare with, where memory does not hold all."""
-
 TRAINING_CALLED = "training images"
 """What a data set's own images are called; those of a folder may never have trained anything."""
-
-PARTLY = "scores against test are against held-out samples of the first data: later data hold nothing out"
-
-ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
-"""Arrays of .npz files that are read."""
 
 ADVICE = "--limit {} allows it"
 """How to read files that need more memory."""
@@ -158,7 +150,7 @@ def read_real(text: str, registry: Registry, reading: Reading = AS_THEY_ARE) -> 
     owner = choice.plugin.owner
     data = load_chosen(choice, 0, torch.float32)
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    training, mirrored = in_memory(data, SCORED)
+    training, mirrored = in_memory(data, 50_000)  # enough to compare with, where memory does not hold all
     real = references(owner.name, training, splits, data)
     return RealSamples(real, training, mirrored=mirrored, held_out=training.held_out)
 
@@ -190,11 +182,7 @@ def _real(path: Path, samples: Dataset) -> Dataset:
             wrong = least if least < 0 else most
             raise DataError(f"{path}: 'labels' must count from 0 without large gaps, got {wrong}")
         samples = attrs.evolve(samples, classes=tuple(map(str, range(most + 1))))
-    return check_loaded(samples, _owner(path))
-
-
-def _owner(path: Path) -> Owner:
-    return Owner("dataset", printable(str(path)), "given by its path", "")
+    return check_loaded(samples, Owner("dataset", printable(str(path)), "given by its path", ""))
 
 
 def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:
@@ -217,7 +205,10 @@ def references(
         whole = everything if split == "train" or everything is None else everything.held_out
         size = 0 if whole is None or whole.stored is None else len(whole.genuine())
         some = size if size > len(samples) else None
-        notes = (PARTLY,) if split == "test" and data.partly_held_out else ()
+        partly = (
+            "scores against test are against held-out samples of the first data: later data hold nothing out"
+        )
+        notes = (partly,) if split == "test" and data.partly_held_out else ()
         called = data.split if split == "train" else split
         each.append(Reference(name, called, samples, of=some, notes=notes))
     return tuple(each)
@@ -338,7 +329,8 @@ def read_archive(path: Path, reading: Reading, notes: list[str]) -> Dataset:
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
     behind a point's own coordinates, its condition, is separated by `conform`. `notes`: as in `read_folder`.
     """
-    held = arrays.read_archive(path, ARRAYS, limit=reading.limit, advice=ADVICE)
+    names = ("images", "arr_0", "points", "labels", "arr_1", "origin")
+    held = arrays.read_archive(path, names, limit=reading.limit, advice=ADVICE)
     labels = _whole(path, held, ("labels", "arr_1"))
     origin = _whole(path, held, ("origin",))
     if "points" in held:

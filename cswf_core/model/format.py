@@ -43,7 +43,7 @@ from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.finite import is_finite
 from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
-from cswf_core.runs.facts import PluginRecord
+from cswf_core.runs.folder import PluginRecord
 
 HEADER = "model.json"
 

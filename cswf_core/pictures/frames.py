@@ -25,37 +25,21 @@ from cswf_core.pictures.grid import BACKGROUND, INK, Bytes, font
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State
 
-FRAMES = 24
-"""Frames of a flow if not said otherwise."""
-
 PER_CLASS = 5
-CLASSES = 20
-IMAGES = 48
-"""Images in a frame: of a class; classes of which there are some; altogether where there are no classes."""
+"""Images of a class in a frame, for up to 20 classes; without classes there are 48."""
 
 MOST_BYTES = 600_000
 """Bytes of a frame's images; where they are large, there are fewer."""
-
-POINTS = 1500
-TARGET = 4000
-"""Points in a frame, and of the data that they are drawn on."""
 
 ROWS = 10
 """Particles in flow.png."""
 
 GIF_PIXELS = 64_000
-GIF_SIDE = 300
-"""Pixels of an animation's frame before images are enlarged; pixels that its longer side has at least."""
 
 MOST_FRAMES = 10_000
-MOST_UNPACKED = 10**9
-"""Frames that are read, and bytes of them, at most."""
 
 ARRAYS = ("images", "points", "labels", "target", "since")
 """Arrays of frames.npz that may be lacking."""
-
-BRISK, LAST = 140, 2500
-"""Milliseconds that a frame of an animation stays, and its last one."""
 
 
 @attrs.frozen(eq=False)
@@ -82,7 +66,7 @@ class Frames:
     @classmethod
     def read(cls, file: Path | io.BytesIO) -> Frames:
         """Read what `archive` has written; raise DataError, ValueError or KeyError if it is something else."""
-        arrays = read_archive(file, ("steps", "classes", "dimension", *ARRAYS), limit=MOST_UNPACKED)
+        arrays = read_archive(file, ("steps", "classes", "dimension", *ARRAYS), limit=10**9)
         steps, names = arrays["steps"], arrays.get("classes", np.empty(0, "U1"))
         dimension = arrays.get("dimension", np.array(2))
         if steps.ndim != 1 or steps.dtype.kind not in "iu" or not 0 < len(steps) <= MOST_FRAMES:
@@ -109,7 +93,7 @@ class Frames:
         if self.images is not None and self.images.dtype != np.uint8:
             raise ValueError("its images are not bytes")
         for points in (self.points, self.target):
-            if points is not None and not (_is_plane(points) and np.isfinite(points).all()):
+            if points is not None and not _is_plane(points):
                 raise ValueError("its points are not pairs of finite numbers")
         for numbers in (self.labels, self.since):
             if numbers is not None and (
@@ -196,12 +180,12 @@ class Frames:
             height, width = self.images.shape[-2:]
             frames = self.fewer(GIF_PIXELS // ((height + 1) * (width + 1)))
         drawn = frames.pictures()
-        factor = max(1, math.ceil(GIF_SIDE / max(drawn[0].size)))
+        factor = max(1, math.ceil(300 / max(drawn[0].size)))  # to 300 pixels at least
         titled = [
             _titled(picture, factor, f"step {step:,}") for step, picture in zip(self.steps, drawn, strict=True)
         ]
         buffer = io.BytesIO()
-        durations = [BRISK] * (len(titled) - 1) + [LAST]
+        durations = [140] * (len(titled) - 1) + [2500]  # milliseconds; the last one stays longer
         titled[0].save(
             buffer, "GIF", save_all=True, append_images=titled[1:], duration=durations, loop=0, disposal=1
         )
@@ -236,7 +220,7 @@ class FrameRecorder:
 
     remembered = "frames"
 
-    def __init__(self, count: int = FRAMES, snapshots: Collection[int] = ()) -> None:
+    def __init__(self, count: int = 24, snapshots: Collection[int] = ()) -> None:
         self.count = count
         self.snapshots = snapshots
         self._steps: frozenset[int] = frozenset()
@@ -311,7 +295,7 @@ class FrameRecorder:
         data = self._flow.balanced_data
         if data.space.is_image:
             return Frames(steps, images=particles.numpy(), labels=numbers, classes=data.classes, since=come)
-        target = data.take(evenly(len(data), TARGET)).points().cpu().numpy()
+        target = data.take(evenly(len(data), 4000)).points().cpu().numpy()
         return Frames(
             steps,
             points=particles.numpy(),
@@ -375,13 +359,13 @@ def choose(flow: Flow, first: int, last: int) -> Tensor:
     """
     count, labels = last - first, flow.conditions.labels
     if not flow.data.space.is_image:
-        return first + evenly(count, POINTS // flow.rounds)
+        return first + evenly(count, 1500 // flow.rounds)
     most = max(1, MOST_BYTES // flow.data.space.dimension // flow.rounds)
     if labels is None:
-        wanted = max(PER_CLASS, IMAGES // flow.rounds)
+        wanted = max(PER_CLASS, 48 // flow.rounds)
         return first + evenly(count, min(wanted, most))
     labels = labels[first:last]
-    present = torch.unique(labels)[: min(CLASSES, most)]
+    present = torch.unique(labels)[: min(20, most)]
     each = max(1, min(PER_CLASS, most // max(1, len(present))))
     chosen = [(labels == c).nonzero()[:each, 0] for c in present]
     return first + torch.cat([torch.arange(0), *chosen])
@@ -417,5 +401,6 @@ def _titled(picture: Image.Image, factor: int, title: str) -> Image.Image:
 
 
 def _is_plane(points: NDArray[Any]) -> bool:
-    """Say whether the last dimension is of two numbers."""
-    return points.ndim > 1 and points.shape[-1] == 2 and points.size > 0 and points.dtype.kind == "f"
+    """Say whether the last dimension is of two finite numbers."""
+    shaped = points.ndim > 1 and points.shape[-1] == 2 and points.size > 0 and points.dtype.kind == "f"
+    return shaped and bool(np.isfinite(points).all())

@@ -20,9 +20,6 @@ HEADER = 16
 CAPTION = 14
 """Pixels under images that have a text there."""
 
-SMALLEST_TILE = 40
-"""Pixels that an image's longer side has at least; smaller images are enlarged by a whole factor."""
-
 MOST_ROWS = 50
 """Classes shown at most."""
 
@@ -47,7 +44,7 @@ def tile(image: Tensor) -> Image.Image:
     channels, height, width = image.shape
     pixels = image.permute(1, 2, 0).numpy()
     picture = Image.fromarray(pixels) if channels == 3 else Image.fromarray(pixels[:, :, 0]).convert("RGB")
-    factor = max(1, math.ceil(SMALLEST_TILE / max(height, width)))
+    factor = max(1, math.ceil(40 / max(height, width)))  # to 40 pixels at least
     return picture.resize((width * factor, height * factor), Image.Resampling.NEAREST)
 
 

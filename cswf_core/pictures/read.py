@@ -23,14 +23,8 @@ from cswf_core.kernels.memory import is_out_of_memory
 # Pillow warns of large pictures, which is a sentence here, and of faults in what a file says about its picture.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
-HALF = 128
-"""Grey levels below this one are black, in a mask."""
-
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 """Formats of pictures that are read, whatever a file's name says: Pillow calls programs for others."""
-
-STILL = ("PNG", "WEBP")
-"""Formats that have several pictures only if these move; a JPEG file may have its own preview in it."""
 
 MOST_PIXELS = 89_478_485
 """Pixels of a picture at most, a quarter of a GB as bytes of three colours: where Pillow begins to warn."""
@@ -38,17 +32,11 @@ MOST_PIXELS = 89_478_485
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 """Endings of the files that are taken for pictures, in small letters."""
 
-UNREAD = (".tif", ".tiff", ".gif", ".avif", ".heic", ".jp2", ".ppm", ".pgm", ".jxl", ".tga")
-"""Endings of pictures that are not read; a folder with some of them is told."""
-
 KINDS = ", ".join(ending[1:] for ending in ENDINGS)
 
 ODD = 0.01
 """Share of images that are constant, or repeat others, from which on a note says so: in CIFAR-10, MNIST and
 Fashion-MNIST none does."""
-
-GREY_MODES = ("1", "L", "LA")
-"""Pillow's names for pictures without colours."""
 
 
 def read_picture(path: Path, mode: Literal["L", "RGB"] | None = None) -> Image.Image:
@@ -61,7 +49,7 @@ def read_picture(path: Path, mode: Literal["L", "RGB"] | None = None) -> Image.I
         try:
             with Image.open(file, formats=FORMATS) as opened:
                 _refuse_unusual(path, opened)
-                wanted = mode or ("L" if opened.mode in GREY_MODES else "RGB")
+                wanted = mode or ("L" if opened.mode in ("1", "L", "LA") else "RGB")
                 return ImageOps.exif_transpose(opened).convert(wanted)
         except DataError:
             raise
@@ -83,7 +71,8 @@ def _refuse_unusual(path: Path, picture: Image.Image) -> None:
         )
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"{path} has more than 8 bits per value; convert it to an 8-bit image")
-    frames = getattr(picture, "n_frames", 1) if picture.format in STILL else 1
+    # A JPEG file may have several pictures although it does not move: its own preview.
+    frames = getattr(picture, "n_frames", 1) if picture.format in ("PNG", "WEBP") else 1
     if frames > 1:
         raise DataError(f"{path} is animated, with {frames:,} frames; save those that you want as pictures")
 
@@ -130,7 +119,8 @@ def picture_notes(folder: Path, files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing about a folder's pictures (`files`) that a score may depend on."""
     notes = []
     folders = dict.fromkeys(file.parent for file in files)
-    unread = [path for parent in folders for path in files_in(parent, UNREAD)]
+    others = (".tif", ".tiff", ".gif", ".avif", ".heic", ".jp2", ".ppm", ".pgm", ".jxl", ".tga")
+    unread = [path for parent in folders for path in files_in(parent, others)]
     if unread:
         kinds = ", ".join(sorted({path.suffix.lower()[1:] for path in unread}))
         count = "1 picture" if len(unread) == 1 else f"{len(unread):,} pictures"
@@ -224,7 +214,7 @@ def read_mask(path: Path, space: Space, *, resize: bool) -> Tensor:
     """Return which pixels are known: H×W, true where the picture is not black; black is to be filled in."""
     _, height, width = space.grid("a mask")
     picture = _fitted(path, "L", (width, height), Image.Resampling.NEAREST, resize=resize)
-    return torch.from_numpy(np.asarray(picture, np.uint8) >= HALF)
+    return torch.from_numpy(np.asarray(picture, np.uint8) >= 128)
 
 
 def _fitted(

@@ -28,9 +28,6 @@ BINS = 150
 SHARES = (0.95, 0.8, 0.5, 0.2)
 """Contours enclose these shares of the target's mass."""
 
-BLUES = ("#e2ecf7", "#c4d8ee", "#9ebee0", "#76a0cf")
-RED = "#cd5c5c"
-GREY = "#aaaaaa"
 INKS = ("#141414", "#b25400", "#006e50", "#6e3ca0", "#961e46", "#465a14")
 """Colours of particles, by label."""
 
@@ -106,13 +103,16 @@ class Backdrop:
     def draw(self, axes: Axes) -> None:
         """Draw both densities, and no numbers on the axes: only the shape matters."""
         extent = (self.low[0], self.high[0], self.low[1], self.high[1])
-        blues = dict(zip(levels(self.target), BLUES, strict=True))  # of equal levels, the last colour
-        axes.contourf(self.target, [*blues, np.inf], colors=[*blues.values()], extent=extent, origin="lower")
+        blues = ("#e2ecf7", "#c4d8ee", "#9ebee0", "#76a0cf")
+        colours = dict(zip(levels(self.target), blues, strict=True))  # of equal levels, the last colour
+        axes.contourf(
+            self.target, [*colours, np.inf], colors=[*colours.values()], extent=extent, origin="lower"
+        )
         lines = sorted(set(levels(self.start)))
-        axes.contour(self.start, lines, colors=RED, linewidths=_points(1), extent=extent, origin="lower")
+        axes.contour(self.start, lines, colors="#cd5c5c", linewidths=_points(1), extent=extent, origin="lower")
         axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
         for spine in axes.spines.values():
-            spine.set(color=GREY, linewidth=_points(1))
+            spine.set(color="#aaaaaa", linewidth=_points(1))
 
 
 def levels(density: Floats) -> list[float]:

@@ -1,40 +1,35 @@
-"""Pictures for a page: samples and frames in their own few pixels, enlarged by the browser."""
+"""Pictures on a page: samples in their own few pixels, enlarged by the browser; figures, the flow."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cswf_core.pictures.frames import GIF_PIXELS, Frames
+from cswf_core.files import read_whole
+from cswf_core.pictures.frames import GIF_PIXELS
 from cswf_core.pictures.grid import Bytes, arrangement, mosaic, png
-from cswf_core.report.embedding import Download, address, download, safe_name
-from cswf_core.report.read import ReportedRun
-
-TILE = 64
-"""Pixels on the screen that the longer side of an image should have about."""
+from cswf_core.pictures.read import read_picture
+from cswf_core.report.scores import class_charts
+from cswf_core.report.sections import Section, address, problems, safe_name
+from cswf_core.runs.folder import RunFolder, SampledImages
 
 OVERVIEW_BYTES = 600_000
-FRAME_BYTES = 3_000_000
 GIF_BYTES = 1_900_000
-"""Bytes of what a page shows, before they are packed: an overview; all frames; an animation to save."""
+MOST_BYTES = 10**8
+"""Bytes of an overview of samples and of an animation, before they are packed; of a picture that is read."""
+
+FEW_SAMPLES = 120
+"""Images that are enough for an overview: samples in a comparison of runs, and real images."""
 
 COLUMNS, ROWS = 12, 20
 """Samples of an overview at most: in a row; rows, which are classes if there are any."""
-
-MOST_TOGETHER = COLUMNS * 6
-"""Samples of an overview at most, where there are no classes."""
-
-BESIDE = (8, 3)
-"""Samples and real images in a row of a class, where there are real images."""
-
-SHEET_COLUMNS = 10
-SHEET_WIDTH = 640
-"""Images in a row of a sheet at most, which has as many rows; pixels that they take on the screen together."""
 
 
 @attrs.frozen
@@ -49,61 +44,28 @@ class Picture:
     """`pixels` are enlarged with sharp edges, a `drawing` is shown as it is, on white."""
 
 
-@attrs.frozen
-class ClassRow:
-    """Samples of one class, with real images of it where there are some."""
+def overview(run: RunFolder, budget: int = OVERVIEW_BYTES, columns: int = COLUMNS) -> dict[str, Any] | None:
+    """Return an overview of a run's samples: by class if these have names, else what the run has drawn.
 
-    name: str
-    samples: Picture
-    real: Picture | None = None
-
-
-@attrs.frozen
-class Gallery:
-    """An overview of a run's samples: one picture of all, or a line for each class."""
-
-    whole: Picture | None = None
-    real: Picture | None = None
-    """Real images beside the one picture of samples."""
-    lines: tuple[ClassRow, ...] = ()
-    note: str = ""
-
-
-@attrs.frozen
-class Sheet:
-    """Some of all samples, of one class if there are classes."""
-
-    name: str
-    """Which they are, in words."""
-    picture: Picture
-
-
-@attrs.frozen
-class Film:
-    """The frames of a run, with their steps; a script shows one at a time."""
-
-    label: str
-    frames: tuple[tuple[int, Picture], ...]
-
-
-def samples(run: ReportedRun, budget: int = OVERVIEW_BYTES, columns: int = COLUMNS) -> Gallery | None:
-    """Return an overview of a run's samples: by class if these have names, else what the run has drawn."""
-    loaded = run.samples
+    It has one picture of all samples (`whole`) and one of real images, or lines for classes, and a note.
+    """
+    loaded = run.images("samples.npz")
+    gallery: dict[str, Any] = {"whole": None, "real": None, "lines": [], "note": ""}
     if loaded is None or (loaded.labels is not None and not run.classes):
         drawn = drawing(run, "samples.png", f"Samples of {run.label}")
         if drawn is not None or loaded is None:
-            return None if drawn is None else Gallery(drawn, _real(run, budget))
+            return None if drawn is None else {**gallery, "whole": drawn, "real": _real(run, budget)}
     if loaded.labels is not None:
-        return _by_class(loaded.images, loaded.labels, run, budget, columns)
-    whole = _together(loaded.images, budget, min(columns * 6, MOST_TOGETHER), f"samples of {run.label}")
-    return Gallery(whole, _real(run, budget))
+        return {**gallery, **_by_class(loaded.images, loaded.labels, run, budget, columns)}
+    most = min(columns, COLUMNS) * 6
+    whole = _together(loaded.images, budget, most, f"samples of {run.label}")
+    return {**gallery, "whole": whole, "real": _real(run, budget)}
 
 
-def _real(run: ReportedRun, budget: int) -> Picture | None:
+def _real(run: RunFolder, budget: int) -> Picture | None:
     """Return real images as one picture; None if the run has kept none."""
-    if run.real is None:
-        return None
-    return _together(run.real.images, budget // 2, COLUMNS * 3, "real images")
+    real = run.images("real.npz")
+    return None if real is None else _together(real.images, budget // 2, COLUMNS * 3, "real images")
 
 
 def _together(images: Bytes, budget: int, most: int, alt: str) -> Picture:
@@ -113,95 +75,25 @@ def _together(images: Bytes, budget: int, most: int, alt: str) -> Picture:
     return _enlarged(whole, max(images.shape[-2:]), f"{count} {alt}")
 
 
-def sheets(run: ReportedRun) -> tuple[Sheet, ...]:
-    """Return all samples that were read, sheet by sheet; with a few classes, each sheet is of one."""
-    loaded = run.samples
-    if loaded is None:
-        return ()
-    columns = max(2, min(SHEET_COLUMNS, SHEET_WIDTH // max(TILE, *loaded.images.shape[-2:])))
-    present = () if loaded.labels is None else tuple(np.unique(loaded.labels))
-    if not 1 < len(present) <= ROWS:
-        return _sheets(loaded.images, columns, "samples")
-    return tuple(
-        sheet
-        for c in present
-        for sheet in _sheets(loaded.images[loaded.labels == c], columns, f"{_class_name(run, c)}:")
-    )
-
-
-def _sheets(images: Bytes, columns: int, name: str) -> tuple[Sheet, ...]:
-    """Return n×C×H×W images as sheets of about one size."""
-    parts = np.array_split(np.arange(len(images)), math.ceil(len(images) / columns**2))
-    made = []
-    for numbers in parts:
-        places = np.full((math.ceil(len(numbers) / columns), columns), -1)
-        places.flat[: len(numbers)] = numbers
-        title = f"{name} {numbers[0] + 1:,} to {numbers[-1] + 1:,}"
-        made.append(Sheet(title, _enlarged(mosaic(images, places), max(images.shape[-2:]), title)))
-    return tuple(made)
-
-
-def _class_name(run: ReportedRun, number: int) -> str:
-    return run.classes[number] if 0 <= number < len(run.classes) else f"class {number}"
-
-
-def drawing(run: ReportedRun, name: str, alt: str) -> Picture | None:
-    """Return a PNG of the run's folder as it is; None if there is none."""
-    content = run.picture(name)
-    return None if content is None else Picture(address(content[0], "image/png"), alt, *content[1])
-
-
-def film(run: ReportedRun, budget: int = FRAME_BYTES) -> Film | None:
-    """Return a run's frames, of as few images as the budget allows; None if it has none."""
-    frames = run.frames
-    if frames is None:
-        return None
-    if frames.images is not None:
-        frames = frames.fewer(budget // (len(frames.steps) * frames.images[0, 0].size))
-    return Film(
-        run.label,
-        tuple(
-            (step, _framed(picture, frames, f"{run.label} after {step:,} steps"))
-            for step, picture in zip(frames.steps, frames.pictures(), strict=True)
-        ),
-    )
-
-
-def animation(run: ReportedRun) -> Download | None:
-    """Return the flow as an animation to save, of fewer images if flow.gif is too large."""
-    content, frames = run.file("flow.gif"), run.frames
-    if frames is not None and (content is None or len(content) > GIF_BYTES):
-        content = frames.gif()
-        if len(content) > GIF_BYTES and frames.images is not None:
-            most = math.ceil(GIF_PIXELS / math.prod(side + 1 for side in frames.images.shape[-2:]))
-            content = frames.fewer(most * GIF_BYTES // (len(content) * 5 // 4)).gif()
-    if content is None or len(content) > GIF_BYTES:
-        return None
-    return download(f"{safe_name(run.label)}-flow.gif", content, "image/gif")
-
-
-def _framed(picture: Image.Image, frames: Frames, alt: str) -> Picture:
-    if frames.images is None:
-        return Picture(address(png(picture.quantize(64)), "image/png"), alt, *picture.size)
-    return _enlarged(picture, max(frames.images.shape[-2:]), alt)
-
-
-def _by_class(images: Bytes, labels: NDArray[np.int64], run: ReportedRun, budget: int, columns: int) -> Gallery:
+def _by_class(
+    images: Bytes, labels: NDArray[np.int64], run: RunFolder, budget: int, columns: int
+) -> dict[str, Any]:
     """Return a line of images for each class, with real ones beside them where there are some."""
     present = np.unique(labels)
     chosen = present[:ROWS]
-    real = run.real if run.real is not None and run.real.labels is not None else None
-    wanted, few = (min(columns, BESIDE[0]), BESIDE[1]) if real is not None else (columns, 0)
+    real: SampledImages | None = run.images("real.npz")
+    if real is not None and real.labels is None:
+        real = None
+    wanted, few = (columns, 0) if real is None else (min(columns, 8), 3)
     room = budget // (len(chosen) * images[0].size)
     lines = []
     for c in chosen:
-        name = _class_name(run, c)
+        name = run.classes[c] if 0 <= c < len(run.classes) else f"class {c}"
         row = _row(images[labels == c], max(1, min(wanted, room - few)), f"samples of class {name}")
-        assert row is not None
         beside = None if real is None else _row(real.images[real.labels == c], few, f"real images of {name}")
-        lines.append(ClassRow(name, row, beside))
+        lines.append({"name": name, "samples": row, "real": beside})
     rest = f"{len(chosen)} of {len(present)} classes are shown." if len(present) > len(chosen) else ""
-    return Gallery(lines=tuple(lines), note=rest)
+    return {"lines": lines, "note": rest}
 
 
 def _row(images: Bytes, columns: int, alt: str) -> Picture | None:
@@ -213,7 +105,118 @@ def _row(images: Bytes, columns: int, alt: str) -> Picture | None:
 
 
 def _enlarged(picture: Image.Image, side: int, alt: str) -> Picture:
-    """Return a picture of few pixels, enlarged by a whole factor where there is room."""
-    factor = max(1, math.floor(TILE / side))
+    """Return a picture of few pixels, enlarged by a whole factor to some 64 pixels on the screen an image."""
+    factor = max(1, 64 // side)
     width, height = picture.width * factor, picture.height * factor
     return Picture(address(png(picture), "image/png"), alt, width, height, "pixels")
+
+
+def drawing(run: RunFolder, name: str, alt: str) -> Picture | None:
+    """Return a PNG of the run's folder as it is; None if there is none."""
+
+    def read(path: Path) -> Picture:
+        content = read_whole(path, MOST_BYTES)
+        return Picture(address(content, "image/png"), alt, *read_picture(path, "RGB").size)
+
+    return run.attempt(name, read)
+
+
+def animation(run: RunFolder, budget: int = GIF_BYTES) -> Picture | None:
+    """Return the flow as an animation, of fewer images if flow.gif has more bytes; None if it has none."""
+    content, frames = run.attempt("flow.gif", _gif), run.frames
+    if frames is not None and (content is None or len(content) > budget):
+        content = frames.gif()
+        if len(content) > budget and frames.images is not None:
+            most = math.ceil(GIF_PIXELS / math.prod(side + 1 for side in frames.images.shape[-2:]))
+            content = frames.fewer(most * budget // (len(content) * 5 // 4)).gif()
+    if content is None or len(content) > budget:
+        return None
+    width, height = (int.from_bytes(content[at : at + 2], "little") for at in (6, 8))
+    return Picture(address(content, "image/gif"), f"The flow of {run.label}, step by step", width, height)
+
+
+def _gif(path: Path) -> bytes:
+    content = read_whole(path, MOST_BYTES)
+    if not content.startswith((b"GIF87a", b"GIF89a")) or len(content) < 10:
+        raise ValueError("it is no GIF")
+    return content
+
+
+def flow_picture(run: RunFolder, budget: int = GIF_BYTES) -> Picture | None:
+    """Return the animation of a run's flow, or what else the run has drawn of it."""
+    return animation(run, budget) or drawing(run, "flow.png", f"The flow of {run.label}")
+
+
+def flow(run: RunFolder) -> Section:
+    """Return the flow over time."""
+    picture = flow_picture(run)
+    told = problems(run, "frames.npz", "flow.png", "flow.gif")
+    return Section("flow", "Flow", "samples.drawing", picture and {"image": picture, "note": ""}, told)
+
+
+def samples(run: RunFolder) -> tuple[Section, dict[str, Any] | None]:
+    """Return an overview of a run's samples, beside real images and a score of their classes; and its chart."""
+    gallery = overview(run)
+    told = problems(run, "samples.npz", "samples.png", "real.npz")
+    if gallery is None:
+        return Section("samples", "Samples", "samples.samples", None, told), None
+    names = {line["name"] for line in gallery["lines"]}
+    chart = next((chart for chart in class_charts(run.scores) if names & set(chart["bars"])), None)
+    loaded = run.images("samples.npz")
+    count = 0 if loaded is None else loaded.count
+    some = f"Some of {count:,} samples." if count > 1 else ""
+    content = {"gallery": gallery, "chart": chart, "note": " ".join(filter(None, (gallery["note"], some)))}
+    return Section("samples", "Samples", "samples.samples", content, told), chart
+
+
+def drawn(run: RunFolder, name: str, title: str, alt: str, note: str = "") -> Section:
+    """Return a section with one picture of the run's folder as it is."""
+    file = {"offline": "samples-offline.png"}.get(name, f"{name}.png")
+    picture = drawing(run, file, alt)
+    content = None if picture is None else {"image": picture, "note": note}
+    return Section(name, title, "samples.drawing", content, problems(run, file))
+
+
+def offline(run: RunFolder) -> Section:
+    """Return the samples of which F_p was not made."""
+    note = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
+    return drawn(run, "offline", "Offline samples", f"Offline samples of {run.label}", note)
+
+
+def completions(run: RunFolder) -> Section:
+    """Return what was seen of images, with completions and originals."""
+    alt = "What was seen, completions, and the original, row by row"
+    return drawn(run, "completions", "Completions", alt)
+
+
+def _figures(run: RunFolder) -> list[dict[str, Any]]:
+    """Return the figures of a run's metrics, each with an anchor, a title and a sentence."""
+    listed = []
+    for file in run.scores.figures:
+        name = file.removesuffix(".png")
+        picture = drawing(run, file, f"{name} of {run.label}")
+        if picture is not None:
+            title = name.replace("-", " ").capitalize()
+            lead = run.scores.leads.get(file, "")
+            anchor = f"figure-{safe_name(name)}"
+            listed.append({"anchor": anchor, "title": title, "lead": lead, "image": picture})
+    return listed
+
+
+def neighbours(run: RunFolder) -> Section:
+    """Return the figures of a run's metrics: its samples beside the training images nearest to them."""
+    listed = _figures(run)
+    told = problems(run, *run.scores.figures)
+    return Section("neighbours", "Nearest neighbours", "samples.figures", listed, told)
+
+
+def neighbours_compared(runs: Sequence[RunFolder]) -> Section:
+    """Return the figures of the metrics of several runs."""
+    cards = []
+    for number, run in enumerate(runs, 1):
+        listed: list[Mapping[str, Any]] = [
+            {**figure, "anchor": f"{figure['anchor']}-{number}"} for figure in _figures(run)
+        ]
+        if listed:
+            cards.append((run, listed))
+    return Section("neighbours", "Nearest neighbours", "samples.figures_compared", cards)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,13 @@ import jinja2
 
 from cswf_core.errors import CswfError, RunError, printable
 from cswf_core.numbers import bytes_in_words
-from cswf_core.report import cite, comparison, images, pictured, scores
-from cswf_core.report.curves import curve_data, curves
-from cswf_core.report.facts import ending, facts, versions
-from cswf_core.report.limitations import limitations
-from cswf_core.report.read import ReportedRun, read_run, read_runs
-from cswf_core.report.section import Section
+from cswf_core.report import images, scores, sections
+from cswf_core.report.sections import Section
 from cswf_core.runs.folder import RunFolder
-from cswf_core.scores.captions import in_words as score_in_words
+from cswf_core.scores.tables import in_words as score_in_words
 
 GENERATOR = "cswf report"
 """What a page says about its origin; a file with it may be replaced by another page."""
-
-SCRIPTS = ("start.js", "pager.js", "film.js", "curves.js")
 
 
 def write_report(directory: RunFolder) -> None:
@@ -34,18 +28,17 @@ def write_report(directory: RunFolder) -> None:
     directory.write("report.html", single(directory.path))
 
 
-def single(folder: Path, *, samples: int | None = None, beside: bool = True) -> str:
+def single(folder: Path, *, beside: bool = True) -> str:
     """Return the page of one run or evaluation.
 
-    It holds as many of its samples as some megabytes do, or `samples` of them. `beside` says that the page will
-    lie in the folder, so that it can refer to the files there.
+    `beside` says that the page will lie in the folder, so that it can refer to the files there.
     """
-    return _made(lambda: _run_page(read_run(folder, samples), beside=beside), str(folder))
+    return _made(lambda: _run_page(_read(folder), beside=beside), str(folder))
 
 
 def compare(folders: Sequence[Path]) -> str:
     """Return one page on several runs, each named by its folder."""
-    return _made(lambda: _comparison_page(read_runs(folders)), ", ".join(map(str, folders)))
+    return _made(lambda: _comparison_page(_read_several(folders)), ", ".join(map(str, folders)))
 
 
 def is_report(path: Path) -> bool:
@@ -68,71 +61,99 @@ def _made(make: Callable[[], str], folders: str) -> str:
         raise RunError(f"no report of {folders} can be made: {type(error).__name__}: {reason}") from error
 
 
-def _run_page(run: ReportedRun, *, beside: bool) -> str:
-    gallery = images.samples(run)
-    chart = pictured.chart_beside(run, gallery)
-    sections = [
-        pictured.samples(run, gallery, chart),
-        pictured.offline(run),
-        pictured.completions(run),
-        curves([run]),
-        pictured.flow(run),
+def _read(folder: Path, most: int | None = None) -> RunFolder:
+    """Read the folder of a run or an evaluation, and so many samples; raise `RunError` if it is none."""
+    run = RunFolder(folder)
+    if not folder.is_dir() or not (run.is_run or run.file("metrics.json").is_file()):
+        raise RunError(
+            f"{folder} is not the folder of a run or an evaluation: it has none of run.json, recipe.yaml and "
+            "metrics.json"
+        )
+    for name in ("record", "recipe_text", "recipe", "rows", "frames", "evaluated", "scores"):
+        getattr(run, name)  # what is damaged is known before the first section is made
+    run.images("samples.npz", most)
+    run.images("real.npz", images.FEW_SAMPLES)
+    run.label = run.title
+    return run
+
+
+def _read_several(folders: Sequence[Path]) -> list[RunFolder]:
+    """Read several runs, each with a label of its own (title, else folder, else path) and one of 8 colours."""
+    runs = [_read(folder, images.FEW_SAMPLES) for folder in folders]
+    paths = [str(run.path) for run in runs]
+    choices = [run.title for run in runs], [run.path.resolve().name for run in runs], paths
+    numbered = [f"{path} ({i})" for i, path in enumerate(paths, 1)]
+    labels = next((labels for labels in choices if len(set(labels)) == len(runs)), numbered)
+    for i, (run, label) in enumerate(zip(runs, labels, strict=True)):
+        run.label = label
+        run.colour = i % 8
+    return runs
+
+
+def _run_page(run: RunFolder, *, beside: bool) -> str:
+    samples, chart = images.samples(run)
+    parts = [
+        samples,
+        images.offline(run),
+        images.completions(run),
+        sections.curves([run]),
+        images.flow(run),
         scores.metrics(run, chart),
-        pictured.neighbours(run),
-        limitations(run),
-        cite.downloads(run, beside=beside),
-        cite.repeat(run),
-        cite.recipe(run),
-        cite.citation(run),
-        Section("versions", "Versions", "sections.versions", versions(run)),
+        images.neighbours(run),
+        sections.limitations(run),
+        sections.downloads(run, beside=beside),
+        sections.repeat(run),
+        sections.recipe(run),
+        sections.citation(run),
+        Section("versions", "Versions", "sections.versions", sections.versions(run)),
     ]
-    return _page(run.name, sections, [run], scores.headline(run))
+    return _page(run.title, parts, [run], scores.headline(run))
 
 
-def _comparison_page(runs: Sequence[ReportedRun]) -> str:
+def _comparison_page(runs: Sequence[RunFolder]) -> str:
     sample_bytes = images.OVERVIEW_BYTES * 2 // (len(runs) + 1)
-    frame_bytes = images.FRAME_BYTES * 4 // (3 * len(runs))
-    names = list(dict.fromkeys(name for run in runs for name in facts(run) if name != "started"))
-    galleries = [(run, some) for run in runs if (some := images.samples(run, sample_bytes, columns=8))]
-    films = [(run, film) for run in runs if (film := images.film(run, frame_bytes))]
-    sections = [
+    gif_bytes = min(images.GIF_BYTES, 4_000_000 // len(runs))
+    names = list(dict.fromkeys(name for run in runs for name in sections.facts(run) if name != "started"))
+    galleries = [(run, images.overview(run, sample_bytes, columns=8)) for run in runs]
+    flows = [(run, images.flow_picture(run, gif_bytes)) for run in runs]
+    parts = [
         Section("runs", "Runs", "sections.overview", {"runs": runs, "facts": names}),
-        comparison.metrics_compared(runs),
-        Section("samples", "Samples", "samples.samples_compared", galleries),
-        pictured.neighbours_compared(runs),
-        Section("flow", "Flow", "samples.flow_compared", films),
-        curves(runs),
-        comparison.differences(runs),
-        comparison.versions_compared(runs),
+        scores.metrics_compared(runs),
+        Section("samples", "Samples", "samples.samples_compared", [each for each in galleries if each[1]]),
+        images.neighbours_compared(runs),
+        Section("flow", "Flow", "samples.flow_compared", [each for each in flows if each[1]]),
+        sections.curves(runs),
+        sections.recipe_differences(runs),
+        sections.versions_compared(runs),
     ]
     title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-    return _page(title, sections, runs)
+    return _page(title, parts, runs)
 
 
 def _page(
-    title: str,
-    sections: Sequence[Section],
-    runs: Sequence[ReportedRun],
-    headline: scores.Headline | None = None,
+    title: str, parts: Sequence[Section], runs: Sequence[RunFolder], headline: Mapping[str, Any] | None = None
 ) -> str:
     """Fill the template; the page's policy allows its own script and no other, and no address outside."""
     templates = files("cswf_core.report") / "templates"
-    script = "\n".join((templates / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    script = "\n".join((templates / name).read_text(encoding="utf-8") for name in ("start.js", "curves.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    template = _templates().get_template("page.html")
-    return template.render(
-        title=title,
-        generator=GENERATOR,
-        policy=policy,
-        script=script,
-        sections=[section for section in sections if section.content or section.problems],
-        curves=curve_data(runs),
-        runs=runs,
-        headline=headline,
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            generator=GENERATOR,
+            policy=policy,
+            script=script,
+            sections=[section for section in parts if section.content or section.problems],
+            curves=sections.curve_data(runs),
+            runs=runs,
+            headline=headline,
+        )
     )
 
 
@@ -150,9 +171,9 @@ def _templates() -> jinja2.Environment:
     environment.filters |= {
         "score": score_in_words,
         "size": bytes_in_words,
-        "facts": facts,
-        "ending": ending,
-        "of_classes": pictured.score_of_classes,
+        "facts": sections.facts,
+        "ending": sections.ending,
+        "of_classes": scores.score_of_classes,
     }
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment

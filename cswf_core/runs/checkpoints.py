@@ -9,6 +9,7 @@ from it.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import signal
@@ -19,12 +20,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 from torch import Tensor
 
-from cswf_core.documents import MisfitError, structured
+from cswf_core.documents import Amount, Count, Digest, MisfitError, Size, read_document, structured
 from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated
 from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
@@ -38,21 +39,84 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
-from cswf_core.runs.manifest import FORMAT, NAME, CheckpointEntry, CheckpointManifest, FormatFacts
+from cswf_core.runs.folder import PluginRecord
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
 
-COUNT = 2
-"""Checkpoints on the disk at most."""
+NAME = "manifest.json"
+
+FORMAT = 2
+"""The version of checkpoints."""
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointEntry(FileEntry):
+    """A checkpoint: its file, and those with the particles of other ranks."""
+
+    step: Count
+    """Steps done."""
+    parts: tuple[FileEntry, ...] = ()
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All its files."""
+        return (self, *self.parts)
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointManifest:
+    """The checkpoints that are complete, newest first."""
+
+    format: Literal[1] = 1
+    checkpoints: tuple[CheckpointEntry, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> CheckpointManifest:
+        """Return a folder's manifest; raise `RunError` if it has none, or a damaged one."""
+        return read_document(folder / NAME, cls)
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        entries = [attrs.asdict(entry) for entry in self.checkpoints]
+        listed = [{key: each[key] for key in each if key != "parts" or each[key]} for each in entries]
+        return json.dumps({"format": self.format, "checkpoints": listed}, indent=2) + "\n"
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointFacts:
+    """The facts of a checkpoint beside those of the flow: of what run it is."""
+
+    open_ended: ClassVar[bool] = True
+    """Those of the flow are beside them."""
+    recipe: str
+    """As YAML."""
+    data_sha256: Digest
+    device: str
+    """Its type."""
+    versions: dict[str, str]
+    """Of packages that the last digits may depend on."""
+    plugins: tuple[PluginRecord, ...]
+    """Those that take part."""
+    seconds: Amount
+    """Of the run so far."""
+
+
+@attrs.frozen(kw_only=True)
+class FormatFacts:
+    """What a checkpoint says about its own form."""
+
+    open_ended: ClassVar[bool] = True
+    format: int
+    ranks: Size = 1
+    """How many ranks have written it, each a file."""
+
 
 SHARE = 0.05
 """Share of a run's time that checkpoints at the ends of stages may take."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
-
-OPTION = "--accept-unverified"
 
 _unverified: ContextVar[bool] = ContextVar("unverified", default=False)
 
@@ -113,7 +177,7 @@ class CheckpointFolder:
         write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
         entry = CheckpointEntry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
-        self._list([entry, *earlier[: COUNT - 1]])
+        self._list([entry, *earlier[:1]])
 
     def require(self, part: Mapping[str, Any]) -> FileEntry:
         """Return the entry of another rank's file; raise `RunError` if it failed, or is not seen here."""
@@ -204,7 +268,8 @@ class CheckpointFolder:
             if not _unverified.get():
                 raise RunError(
                     f"{error}: nothing says whether the checkpoints beside it are what was written. Bring it "
-                    f"back; or remove {self.path} to begin anew; or say {OPTION} to take them as they are"
+                    f"back; or remove {self.path} to begin anew; or say --accept-unverified to take them "
+                    "as they are"
                 ) from None
         lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
         return entries
@@ -229,17 +294,10 @@ def stem(place: tuple[int, int]) -> str:
     return f"step-{place[0]:08}-stage-{place[1]:04}"
 
 
-SAVE = "save"
-"""The command of rank 0 to write a checkpoint of one's particles;"""
-
-RESTORE = "restore"
-"""and that to go back to one."""
-
-
 def define_checkpoint_commands(flow: Flow) -> None:
     """Define the commands of rank 0 to save the run, and to go back to a checkpoint; for all ranks."""
-    flow.ranks.define_command(SAVE, flow, _save_part)
-    flow.ranks.define_command(RESTORE, flow, _restore)
+    flow.ranks.define_command("save", flow, _save_part)
+    flow.ranks.define_command("restore", flow, _restore)
 
 
 def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
@@ -259,19 +317,13 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
 
 def _restore(flow: Flow, files: Sequence[str]) -> None:
     """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
-    parts = read_snapshots([Path(file) for file in files])
-    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
-
-
-def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
-    """Return the snapshots of the ranks that have written a checkpoint, in the order of these."""
-    snapshots = []
+    parts = []
     for number, file in enumerate(files):
-        tensors, facts = read_tensors(file)
+        tensors, facts = read_tensors(Path(file))
         prefix = "" if number else "flow/"  # the first file has more than particles
         own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
-        snapshots.append(Snapshot.of(own, facts))
-    return snapshots
+        parts.append(Snapshot.of(own, facts))
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 
 
 class Stopping:
@@ -376,7 +428,7 @@ class Checkpoints:
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
             place = at.total, at.stage
-            _, *parts = flow.ranks.command(SAVE, flow, str(self.folder.path), stem(place))
+            _, *parts = flow.ranks.command("save", flow, str(self.folder.path), stem(place))
             others = [self.folder.require(part) for part in parts]
             self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, others)
             self.step, self._place = at.total, (at.stage, at.step)

@@ -27,14 +27,8 @@ from cswf_core.errors import RunError
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
-PART = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", re.DOTALL)
-"""Name of the folder beside a file in which it is written."""
-
 CONTENT, LOCK = "content", "lock"
 """Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
-
-SAFETENSORS = f".tmp{'[A-Za-z0-9]' * 6}"
-"""Names of the files that safetensors itself writes to, before they get the name that it was given."""
 
 
 @contextmanager
@@ -130,7 +124,7 @@ def remove_parts(folder: Path, name: str = "") -> None:
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
     for place in folder.glob(".*.part"):
-        match = PART.fullmatch(place.name)
+        match = re.fullmatch(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", place.name, re.DOTALL)
         if match is not None and match["name"] == (name or match["name"]) and not place.is_symlink():
             with contextlib.suppress(OSError), _locked(place / LOCK, os.O_RDWR, fcntl.LOCK_NB):
                 _remove(place)
@@ -182,7 +176,8 @@ def _remove(folder: Path) -> None:
 
 def _remove_files(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for path in (folder / CONTENT, *folder.glob(SAFETENSORS), folder / LOCK):
+        own = folder.glob(f".tmp{'[A-Za-z0-9]' * 6}")  # what safetensors itself writes to, before it has a name
+        for path in (folder / CONTENT, *own, folder / LOCK):
             path.unlink(missing_ok=True)
         folder.rmdir()
 

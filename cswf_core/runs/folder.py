@@ -5,19 +5,102 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from cswf_core.documents import parse_json, read_document, read_json, structured
+import attrs
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from cswf_core.arrays import read_archive
+from cswf_core.documents import (
+    Amount,
+    Count,
+    Digest,
+    Rule,
+    Size,
+    parse_json,
+    read_document,
+    read_json,
+    structured,
+)
 from cswf_core.errors import RunError, printable
 from cswf_core.files import is_text
+from cswf_core.pictures.frames import Frames
 from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
-from cswf_core.runs.facts import RunFacts
+from cswf_core.runs.scores import ScoreDocument, is_number, mapping, read_scores
+
+Status = Literal["running", "done", "interrupted", "failed"]
+
+
+PluginRecord = Annotated[
+    dict[str, str],
+    Rule(
+        "kind, name, distribution, version and sha256 of a plugin",
+        {"kind", "name", "distribution", "version", "sha256"}.issubset,
+    ),
+]
+"""Facts of a plugin in models and checkpoints, as `Recipe.plugin_facts` has them."""
+
+
+@attrs.frozen(kw_only=True)
+class DataRecord:
+    """The data of a run."""
+
+    open_ended: ClassVar[bool] = True
+    sha256: Digest
+    shape: tuple[Size, ...]
+    """C×H×W for images, d for points."""
+    streamed: bool = False
+    """Whether they were not in memory, so that the digest is that of their bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class DeviceRecord:
+    """The device of a run."""
+
+    open_ended: ClassVar[bool] = True
+    type: str
+    threads: Size | None = None
+    """Of a CPU."""
+
+
+@attrs.frozen(kw_only=True)
+class RunFacts:
+    """What other commands want to know of a run; `run.json` has more, for people."""
+
+    open_ended: ClassVar[bool] = True
+    status: Status = "running"
+    started: str | None = None
+    command: str | None = None
+    """The command that began it."""
+    resumed: tuple[dict[str, Any], ...] = ()
+    """Where it has gone on after a stop."""
+    updates: dict[str, Any] | None = None
+    """The run that it goes on from with new data, if it does."""
+    seconds: Amount | None = None
+    data: DataRecord | None = None
+    device: DeviceRecord | None = None
+    memory_limit: Size | None = None
+    """Bytes of memory that it plans with, at most."""
+    particles: Count | None = None
+    steps_done: Count | None = None
+    samples_sha256: Digest | None = None
+    spread: float | None = None
+    """Of its samples."""
+    metrics: dict[str, float | None] | None = None
+    """Its scores, once there are some."""
+    plugins: dict[str, dict[str, str]] = attrs.field(factory=dict)
+    """Facts of each plugin, by the place in the recipe that chose it."""
+
 
 FILES = (
     "recipe.yaml",
@@ -44,15 +127,38 @@ FOLDERS = {
 }
 """Folders that a run makes, with the names of the files in them."""
 
-FIRST_FILES = r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part"
-"""Names of the two files that a run writes first, whole or unfinished."""
+LOGGED = ("step", "stage", "sliced_distance", "displacement", "seconds")
+"""Keys of a row of metrics.jsonl."""
+
+T = TypeVar("T")
+
+
+@attrs.frozen(eq=False)
+class SampledImages:
+    """Some of the images in a file (n×C×H×W bytes), with their labels (n) if they have any."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64] | None
+    count: int
+    """How many images the file has."""
 
 
 class RunFolder:
-    """A folder for one run."""
+    """The folder of a run, or of an evaluation: written by a run or a command, and read as far as that goes.
 
-    def __init__(self, path: Path) -> None:
+    Of what is read through properties, what is missing is None or empty, and what is damaged has a sentence in
+    `problems`; whatever else reads raises an error.
+    """
+
+    def __init__(self, path: Path, label: str = "") -> None:
         self.path = path
+        self.label = label
+        """What it is called beside others."""
+        self.colour = 0
+        """The number of its colour on a page."""
+        self.problems: dict[str, str] = {}
+        """File → a sentence on what is wrong with it."""
+        self._images: dict[str, SampledImages | None] = {}
         self._made: list[Path] = []
         """Folders that were made for it, each before those inside it."""
         self._claimed = False
@@ -259,8 +365,11 @@ class RunFolder:
     @property
     def only_touched(self) -> bool:
         """Whether a run was killed here before it had written its recipe: there is nothing to lose."""
+        first = re.compile(
+            r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part"
+        )  # whole or unfinished
         names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-        return bool(names) and all(map(re.compile(FIRST_FILES).fullmatch, names))
+        return bool(names) and all(map(first.fullmatch, names))
 
     @property
     def done(self) -> bool:
@@ -271,6 +380,169 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""
         self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def attempt(self, name: str, reader: Callable[[Path], T]) -> T | None:
+        """Return what a reader makes of a file; None if it is not there, or damaged, which is remembered."""
+        path = self.file(name)
+        try:
+            if not path.is_file():
+                return None
+            return reader(path)
+        except Exception as error:  # whatever a damaged file makes its reader raise
+            reason = str(error).partition("\n")[0].rstrip(".:") or type(error).__name__
+            self.problems[name] = f"{name} cannot be read: {reason}."
+            return None
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The content of run.json, whatever that is."""
+        return self.attempt("run.json", _document) or {}
+
+    @cached_property
+    def recipe_text(self) -> str:
+        """The content of recipe.yaml."""
+        return self.attempt("recipe.yaml", lambda path: path.read_text(encoding="utf-8")) or ""
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The values in recipe.yaml."""
+        return self.attempt("recipe.yaml", lambda path: _object(yaml.safe_load(path.read_bytes()))) or {}
+
+    @cached_property
+    def rows(self) -> list[list[float | None]]:
+        """The numbers of LOGGED for steps of metrics.jsonl: for 3,000 of them, and those where stages end."""
+        return self.attempt("metrics.jsonl", _logged_rows) or []
+
+    @cached_property
+    def frames(self) -> Frames | None:
+        """The frames of the flow."""
+        return self.attempt("frames.npz", Frames.read)
+
+    @cached_property
+    def scores(self) -> ScoreDocument:
+        """The scores in metrics.json."""
+        return self.attempt("metrics.json", read_scores) or ScoreDocument()
+
+    @cached_property
+    def evaluated(self) -> dict[str, Any]:
+        """The content of metrics.json, whatever that is."""
+        return self.attempt("metrics.json", _document) or {}
+
+    def images(self, name: str, most: int | None = None) -> SampledImages | None:
+        """Return so many images of an .npz file, of all classes alike, or 4 MB of them; None if it has points.
+
+        A file is read once.
+        """
+        if name not in self._images:
+            self._images[name] = self.attempt(name, lambda path: _some_images(path, most))
+        return self._images[name]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the folder is that of a run, and not of an evaluation of any program's images."""
+        return any(self.file(name).is_file() for name in FILES[:2])
+
+    @property
+    def name(self) -> str:
+        """The recipe's name, or the folder's."""
+        return str(self.recipe.get("name") or self.path.resolve().name)
+
+    @property
+    def title(self) -> str:
+        """The recipe's name, or what was evaluated, or the folder's name if nothing says it."""
+        source = "" if self.is_run else mapping(self.evaluated.get("generated")).get("source")
+        return str(self.record.get("name") or self.recipe.get("name") or source or self.path.resolve().name)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the flow; None: not known."""
+        seed = self.recipe.get("seed")
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
+
+    @property
+    def status(self) -> str:
+        """How it ended, in a word."""
+        return str(self.record.get("status") or "unknown")
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data set's plugin."""
+        data = self.recipe.get("data")
+        named = mapping(mapping(self.record.get("plugins")).get("data")).get("name")
+        return str(named or (data.get("use") if isinstance(data, dict) else data) or "")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, where the run has kept them."""
+        return self.frames.classes if self.frames is not None else ()
+
+
+def _document(path: Path) -> dict[str, Any]:
+    return _object(read_json(path))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("it is not a mapping")
+    return value
+
+
+def _logged_rows(path: Path) -> list[list[float | None]]:
+    """Return the logged steps; a last line that an interruption has cut off is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows: list[list[float | None]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = parse_json(line)
+            rows.append([_six_digits(row.get(name)) for name in LOGGED])
+            if rows[-1][0] is None:
+                raise ValueError("no step")
+        except (ValueError, AttributeError):
+            if number < len(lines):
+                raise ValueError(f"line {number} is not a logged step") from None
+            rows = rows[: number - 1]
+    every = math.ceil(len(rows) / 3000)
+    last = len(rows) - 1
+    return [
+        row
+        for i, row in enumerate(rows)
+        if i % every == 0 or i == last or row[1] != rows[i + 1][1] or row[1] != rows[i - 1][1]
+    ]
+
+
+def _six_digits(value: Any) -> float | None:
+    """Return a number with six digits; None for what is none."""
+    if not is_number(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.6g}")
+
+
+def _some_images(path: Path, most: int | None) -> SampledImages | None:
+    names = ("images", "points", "labels")
+    images, points, labels = map(read_archive(path, names).get, names)
+    if images is None:
+        if points is None:
+            raise ValueError("it has neither images nor points")
+        return None
+    if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
+        raise ValueError("its images are not n×C×H×W bytes")
+    room = max(1, 4_000_000 // images[0].size) if most is None else most
+    if labels is None:
+        return SampledImages(images[:room].copy(), None, len(images))
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+        raise ValueError("it has not a label for each sample")
+    chosen = _of_each_class(labels, room)
+    return SampledImages(images[chosen], labels[chosen].astype(np.int64), len(images))
+
+
+def _of_each_class(labels: NDArray[Any], room: int) -> NDArray[np.int64]:
+    """Return the numbers of so many samples: the first of every class, then the second, and so on."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(labels[order]) != 0])
+    lengths = np.diff(np.r_[starts, len(order)])
+    rank = np.arange(len(order)) - np.repeat(starts, lengths)
+    first = np.lexsort((order, rank))[:room]
+    return np.sort(order[first])
 
 
 def _locks(descriptor: int) -> bool:

@@ -1,27 +1,51 @@
-"""The record of a run, `run.json`: recipe, versions, device, times, and how it ended."""
+"""The record of a run, `run.json`, and its log, `metrics.jsonl`, with a row for each logged step."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
 import platform
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from cswf_core.documents import TensorForm, require_forms
 from cswf_core.errors import printable
-from cswf_core.runs.facts import DataRecord, Status
-from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.packages import PACKAGES
+from cswf_core.hookspecs import hookimpl
+from cswf_core.runs.folder import DataRecord, RunFolder, Status
+
+if TYPE_CHECKING:
+    from cswf_core.flow.flow import State
+
+PACKAGES = (
+    "cswf",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pluggy",
+    "PyYAML",
+    "attrs",
+    "clean-fid",
+    "safetensors",
+    "click",
+    "rich",
+    "scikit-learn",
+    "pillow",
+    "scipy",
+    "triton",
+)
+"""Distributions whose versions are recorded, where they are installed."""
 
 
 class Record:
@@ -116,3 +140,79 @@ def describe_device(device: torch.device) -> dict[str, Any]:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+Row = dict[str, float | None]
+"""step, stage, sliced_distance, displacement, seconds."""
+
+
+class MetricsLog:
+    """Observer that logs distance, displacement and seconds: every so many steps, at the first and the last."""
+
+    remembered = "metrics"
+
+    def __init__(self, folder: RunFolder, every: int) -> None:
+        self.folder = folder
+        self.every = every
+        self.steps_done = 0
+        self._unwritten: State | Row | None = None
+
+    @hookimpl
+    def after_step(self, state: State) -> None:
+        """Append a row if it is time."""
+        self.steps_done = state.total_step
+        if state.total_step % self.every and state.total_step != 1:
+            self._unwritten = state
+        else:
+            self._write(state)
+
+    @hookimpl
+    def after_stage(self) -> None:
+        """Append a row for a stage's last step, wherever the schedule has left it."""
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+
+    def keep(self) -> dict[str, Tensor]:
+        """Return the row that is not in the file yet, for a checkpoint."""
+        if self._unwritten is None:
+            return {}
+        numbers = [math.nan if value is None else value for value in _row(self._unwritten).values()]
+        return {"unwritten": torch.tensor(numbers, dtype=torch.float64)}
+
+    def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
+        """Remove the rows of later steps, and take back the row that was not in the file yet."""
+        self.steps_done, self._unwritten = total_step, None
+        forms = {"unwritten": TensorForm(torch.float64, (5,), optional=True)}
+        require_forms(state, forms, f"the checkpoint of step {total_step:,}")
+        if "unwritten" in state:
+            step, stage, *others = state["unwritten"].tolist()
+            names = ("sliced_distance", "displacement", "seconds")
+            numbers = zip(names, map(_number, others), strict=True)
+            self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
+        rows = self.folder.read_rows("metrics.jsonl")
+        last = total_step if self._unwritten is None else total_step - 1  # it may have been written after that
+        # Not a line that somebody else has written.
+        before = [row for row in rows if isinstance(row.get("step"), int) and row["step"] <= last]
+        self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
+
+    def _write(self, unwritten: State | Row) -> None:
+        self._unwritten = None
+        self.folder.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
+
+
+def _row(state: State | Row) -> Row:
+    """Return the row of a state."""
+    if isinstance(state, dict):
+        return state
+    return {
+        "step": state.total_step,
+        "stage": state.stage_index,
+        "sliced_distance": _number(state.distance),
+        "displacement": _number(state.displacement),
+        "seconds": round(state.seconds, 4),
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return a finite value, or None, as JSON has no NaN for a flow that has run away."""
+    return value if math.isfinite(value) else None

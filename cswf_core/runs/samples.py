@@ -1,4 +1,4 @@
-"""`samples.npz`: what a run or a saved model has generated, as arrays."""
+"""What a run or a saved model has generated: `samples.npz`, `samples.png` and `completions.png`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import io
 import logging
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
 from cswf_core.interfaces import Masked
-from cswf_core.pictures.samples import seen_images
+from cswf_core.pictures import grid, scatter
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation
 
 log = logging.getLogger("cswf")
-
-ENOUGH = 200
-"""Samples from which on their spread is compared: that of fewer is uncertain by more than a few hundredths."""
-
-UNLIKE = 1.1
-"""Offline samples that spread so many times as wide as the particles, or so many times less, are told."""
 
 
 def archive(samples: Dataset, observation: Observation | None) -> bytes:
@@ -64,7 +62,8 @@ def tell_drift(offline: Dataset, usual: float) -> float:
     samples go outwards (docs/paper.md, *Offline samples drift*), and with very few they may stay too narrow.
     """
     width = spread(offline)
-    if len(offline) >= ENOUGH and usual > 0 and not usual / UNLIKE <= width <= usual * UNLIKE:
+    # The spread of fewer than 200 samples is uncertain by more than a few hundredths.
+    if len(offline) >= 200 and usual > 0 and not usual / 1.1 <= width <= usual * 1.1:
         log.warning(
             "offline samples spread %.2f times as wide as the run's particles: its maps do not fit new "
             "particles as they fit their own. More particles help%s; see docs/paper.md, Offline samples drift",
@@ -72,3 +71,41 @@ def tell_drift(offline: Dataset, usual: float) -> float:
             ", or fewer steps" if width > usual else "",
         )
     return width
+
+
+def samples_picture(samples: Dataset, target: Dataset, columns: int) -> Image.Image:
+    """Draw samples: a grid of images, or points on the contours of their target."""
+    labels = samples.conditions.labels
+    if samples.space.is_image:
+        return grid.grid(samples.images(), labels, samples.classes, columns)
+    numbers = None if labels is None else labels.numpy()
+    points, data = samples.points().numpy(), target.points().numpy()
+    return scatter.panels([("samples", points)], numbers, data, points.shape[1])
+
+
+def completions_picture(samples: Dataset, data: Dataset, observation: Observation, rows: int) -> Image.Image:
+    """Draw a row for each image: what is seen of it, several completions, the original.
+
+    `data` are what the originals come from. Held-out images are shown; without them, the data's.
+    """
+    origin = samples.conditions.origin
+    assert origin is not None
+    seen = seen_images(samples, observation)
+    lines = []
+    held_out: list[int] = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
+    for image in held_out or list(dict.fromkeys(origin[:rows].tolist())):
+        particles = (origin == image).nonzero()[:8, 0]
+        completed = samples.take(particles)
+        original = attrs.evolve(completed, x=data.originals(completed.conditions)).images()[0]
+        lines.append([seen[particles[0]], *completed.images(), original])
+    width = max(len(line) for line in lines)
+    blank = torch.full_like(lines[0][0], 255)
+    filled = [[*line[:-1], *[blank] * (width - len(line)), line[-1]] for line in lines]
+    tiles = [[grid.tile(image) for image in line] for line in filled]
+    middle = ["completions" if c == (width - 2 + 1) // 2 else "" for c in range(1, width - 1)]
+    return grid.table(tiles, top=["seen", *middle, "original"])
+
+
+def seen_images(samples: Dataset, observation: Observation) -> Tensor:
+    """Return what is seen of the samples as bytes, and black elsewhere: n×C×H×W."""
+    return attrs.evolve(samples, x=observation.shown(samples.x)).images()

@@ -1,1 +1,1 @@
-"""Scores as they are written down: the document `metrics.json`, seeds taken together, tables, differences."""
+"""Scores of runs beside each other: seeds taken together, differences beyond noise, tables."""

@@ -37,16 +37,8 @@ from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.checkpoints import SIGNALS, define_checkpoint_commands
 from cswf_core.runs.record import versions
 
-TIMEOUT = datetime.timedelta(days=1)
-"""How long a rank waits for the others: rank 0 may evaluate for hours. That one is gone is seen at once."""
-
-RANK_MEMORY = 256 * 10**6
-"""Bytes that PyTorch alone takes in each rank's process."""
-
 STARTER = "CSWF_STARTER"
 """Variable with the number of the process that has started the ranks."""
-
-THREADS = "OMP_NUM_THREADS"
 
 COMMAND = f"""
 import sys
@@ -77,7 +69,8 @@ def number_of(devices: str | None, device: str) -> int | None:
             f"--devices {count} was asked for, and PyTorch sees {here} CUDA devices here; `--device cuda:0` "
             "has all ranks share one, and `--device cpu` takes the CPU"
         )
-    require_memory(count * RANK_MEMORY, f"{count:,} processes", "take fewer (--devices)")
+    own = 256 * 10**6  # bytes that PyTorch alone takes in each rank's process
+    require_memory(count * own, f"{count:,} processes", "take fewer (--devices)")
     return count
 
 
@@ -97,7 +90,7 @@ def number_from(name: str, usual: int) -> int:
 
 def start(count: int) -> int:
     """Start this command as `count` ranks on this machine, wait for their end, and return the exit status."""
-    os.environ.setdefault(THREADS, "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ[STARTER] = str(os.getpid())
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -155,11 +148,13 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
         torch.cuda.set_device(own)
     met = _end_with_starter()
     try:
-        store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        # Rank 0 may evaluate for hours; that one is gone is seen at once.
+        patience = datetime.timedelta(days=1)
+        store, rank, size = next(rendezvous("env://", timeout=patience))
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = PrefixStore(f"cswf/{again}", store)  # where ranks that were lost have left addresses
         with _silent():  # Gloo says how many it has met
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
         met.set()
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the ranks could not meet: {' '.join(str(error).split())[:200]}") from None
@@ -176,7 +171,7 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
 
 def one_thread(device: str) -> None:
     """Compute with one thread on a CPU, as each of several ranks does."""
-    if choose_device(device).type == "cpu" and THREADS not in os.environ:
+    if choose_device(device).type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
 
 

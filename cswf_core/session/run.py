@@ -27,7 +27,6 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.online import Counts, OnlineFlow, planned_data
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
-from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
 from cswf_core.recipe.citations import citations
@@ -36,32 +35,21 @@ from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import (
-    RESTORE,
     Checkpoint,
+    CheckpointFacts,
     CheckpointFolder,
     Checkpoints,
     define_checkpoint_commands,
 )
 from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.log import MetricsLog
-from cswf_core.runs.manifest import CheckpointFacts
-from cswf_core.runs.record import Record, command_line, commit, describe_device, versions
-from cswf_core.scores.document import joined
+from cswf_core.runs.record import MetricsLog, Record, command_line, commit, describe_device, versions
+from cswf_core.runs.samples import completions_picture, samples_picture
+from cswf_core.runs.scores import joined
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
-
-RECORDED = ("name", "distribution", "version", "sha256")
-"""Facts about each plugin in run.json."""
-
-LABELS = ("name", "description")
-"""Keys of a recipe that a run's results do not depend on."""
-
-
-FEATURES = "features-"
-"""How the names of files with features begin."""
 
 
 def launch(
@@ -166,25 +154,19 @@ def written_recipe(text: str, whose: str) -> dict[str, Any]:
 
 def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
     """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
-    before, now = flattened(_completed(first, recipe)), flattened(recipe.resolved())
+    with suppress(RecipeError):  # it has keys that do not exist now: these will be named
+        first = load_recipe(first, registry=recipe.registry).resolved()  # with defaults of keys that are new
+    before, now = flattened(first), flattened(recipe.resolved())
     differences = [
         f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
         for path in {**before, **now}
-        if path not in LABELS and before.get(path) != now.get(path)
+        if path not in ("name", "description") and before.get(path) != now.get(path)
     ]
     if differences:
         raise RunError(
             f"{directory.path} was begun with another recipe, so it cannot go on with this one: "
             + "; ".join(differences)
         )
-
-
-def _completed(first: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return a run's first recipe with the defaults of keys that did not exist then."""
-    try:
-        return load_recipe(first, registry=recipe.registry).resolved()
-    except RecipeError:  # it has keys that do not exist now: these will be named
-        return first
 
 
 class Run:
@@ -273,7 +255,7 @@ class Run:
 
     def go_back(self, checkpoint: Sequence[Path]) -> None:
         """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""
-        self.flow.ranks.command(RESTORE, self.flow, [str(file) for file in checkpoint])
+        self.flow.ranks.command("restore", self.flow, [str(file) for file in checkpoint])
 
     def require_data(self, digest: str) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
@@ -355,6 +337,7 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """Return the facts that run.json has from the run's beginning."""
         recipe, flow = self.recipe, self.flow
+        recorded = ("name", "distribution", "version", "sha256")
         return {
             "name": recipe.name,
             "seed": recipe.seed,
@@ -364,7 +347,7 @@ class Run:
             **({} if memory_limit() is None else {"memory_limit": memory_limit()}),
             "data": self.data_facts,
             "plugins": {
-                path: {key: getattr(choice.plugin.owner, key) for key in RECORDED}
+                path: {key: getattr(choice.plugin.owner, key) for key in recorded}
                 for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,
@@ -449,8 +432,9 @@ def write_features(directory: RunFolder, evaluated: Evaluation) -> list[str]:
         buffer = io.BytesIO()
         np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
         plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-        number = sum(file.removesuffix(".npy").rstrip("-0123456789") == f"{FEATURES}{plain}" for file in files)
-        files.append(f"{FEATURES}{plain}{f'-{number + 1}' if number else ''}.npy")
+        stem = f"features-{plain}"
+        number = sum(file.removesuffix(".npy").rstrip("-0123456789") == stem for file in files)
+        files.append(f"{stem}{f'-{number + 1}' if number else ''}.npy")
         directory.write(files[-1], buffer.getvalue())
     return files
 

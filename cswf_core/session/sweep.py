@@ -14,40 +14,26 @@ from typing import Any
 
 import attrs
 
-from cswf_core.errors import CswfError, RunError
-from cswf_core.pictures import compare
+from cswf_core.errors import CswfError, OtherFormatError, RunError
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import short_paths, to_yaml
-from cswf_core.runs.facts import RunFacts
 from cswf_core.runs.folder import RunFolder
-from cswf_core.scores.document import read_scores
-from cswf_core.scores.groups import Group, grouped
-from cswf_core.scores.scored import ScoredRun
+from cswf_core.runs.scores import read_scores
+from cswf_core.scores.replicas import Group, grouped
+from cswf_core.session import sweep_pictures
 from cswf_core.session.run import settle
 
 RECORD = "sweep.json"
 """The file that lists a sweep's runs."""
 
-SUMMARY = "summary.json"
-"""The file that has the scores of runs that differ in their seed only, taken together."""
-
-FILES = (RECORD, SUMMARY, "sweep.png", "flow.png")
+FILES = (RECORD, "summary.json", "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
 
 MOST_RUNS = 256
 """Runs that a sweep may have."""
-
-LONGEST_NAME = 80
-"""Characters of a folder's name."""
-
-SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
-"""Signs in labels as names of folders have them."""
-
-_TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
-"""A quoted text, which can begin only where a value begins; or a single character."""
 
 
 @attrs.frozen
@@ -129,7 +115,9 @@ def _combined(
 def split(text: str) -> list[str]:
     """Split a text at its commas, but not at those within brackets, braces and quotes."""
     parts, depth = [""], 0
-    for token in _TOKEN.findall(text):
+    # A quoted text, which can begin only where a value begins; or a single character.
+    token_or_sign = r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|."""
+    for token in re.findall(token_or_sign, text, re.DOTALL):
         depth = max(0, depth + (token in "[{") - (token in "]}"))
         if token == "," and depth == 0:
             parts.append("")
@@ -173,7 +161,7 @@ def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
     trials: list[Trial] = []
     for label, recipe in labelled:
         plain = "=".join(part.strip() for part in "".join(map(_ascii, label)).split("="))
-        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
+        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:80].strip("-.=") or "run"
         taken = {*FILES, *(trial.folder.lower() for trial in trials)}
         names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
         trials.append(Trial(label, next(free for free in names if free.lower() not in taken), recipe))
@@ -187,7 +175,8 @@ def _ascii(character: str) -> str:
         letter = name.partition("LETTER ")[2].split(" ")[0]
         return letter.capitalize() if "CAPITAL" in name else letter.lower()
     plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return SIGNS.get(character, plain or ("" if unicodedata.combining(character) else "?"))
+    signs = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
+    return signs.get(character, plain or ("" if unicodedata.combining(character) else "?"))
 
 
 @attrs.frozen
@@ -231,10 +220,10 @@ class Sweep:
         for trial in self.trials:
             if force or not self.is_done(trial):
                 known = force or trial.identity in earlier
-                self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
+                self.run_of(trial).refuse_if_taken(force=known, reading=trial.recipe.path)
         if force:
             folders = sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials})
-            self._clear([self.run_directory(folder) for folder in folders])
+            self._clear([RunFolder(self.directory.path / folder) for folder in folders])
         self.save()
 
     def _clear(self, runs: Sequence[RunFolder]) -> None:
@@ -257,12 +246,12 @@ class Sweep:
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
-                settle(self.run_directory(trial.folder))
+                settle(self.run_of(trial))
                 tell(f"{title}: done before")
                 continue
             tell(title)
             try:
-                launch(trial.recipe, self.run_directory(trial.folder))
+                launch(trial.recipe, self.run_of(trial))
             except CswfError as error:
                 first, *others = str(error).split("\n")
                 named = RunError(f"{trial.label}: {first}", *others)
@@ -274,12 +263,9 @@ class Sweep:
     def draw(self) -> None:
         """Draw sweep.png, and flow.png if there are runs with one."""
         columns = min(trial.recipe.outputs.columns for trial in self.trials)
-        runs = [
-            compare.ComparedRun(trial.label, self.directory.path / trial.folder, trial.recipe.outputs.snapshots)
-            for trial in self.trials
-        ]
-        self.directory.write("sweep.png", pictures.png(compare.samples(runs, columns)))
-        flows = compare.flows(runs)
+        runs = list(map(self.run_of, self.trials))
+        self.directory.write("sweep.png", pictures.png(sweep_pictures.samples(runs, columns)))
+        flows = sweep_pictures.flows(runs, [trial.recipe.outputs.snapshots for trial in self.trials])
         if flows is not None:
             self.directory.write("flow.png", pictures.png(flows))
 
@@ -287,30 +273,30 @@ class Sweep:
         """Write summary.json and return its groups: finished runs that differ in their seed only, together."""
         runs = []
         for trial in self.trials:
-            with suppress(OSError, ValueError):  # a run without scores, or with damaged ones, has no part in it
-                document = read_scores(self.run_directory(trial.folder).file("metrics.json"))
+            with suppress(OSError, ValueError, OtherFormatError):  # without good scores it has no part in it
+                run = self.run_of(trial)
+                run.scores = read_scores(run.file("metrics.json"))
+                run.recipe = trial.recipe.resolved()
                 if self.is_done(trial):
-                    path = self.run_directory(trial.folder).path
-                    runs.append(ScoredRun(path, document, trial.recipe.resolved(), trial.label))
+                    runs.append(run)
         groups = grouped(runs)
         folders = [[run.path.name for run in group.runs] for group in groups]
         plain = [group.plain() | {"folders": names} for group, names in zip(groups, folders, strict=True)]
-        self.directory.write_json(SUMMARY, plain)
+        self.directory.write_json("summary.json", plain)
         return groups
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
+            facts, status = None, "planned"
             try:
-                facts, status = self._facts(trial), "planned"
+                facts = self.run_of(trial).facts()
             except RunError:  # whoever goes on with that run is told why
-                facts, status = None, "damaged"
-            row: dict[str, Any] = {"label": trial.label, "folder": trial.folder}
-            row["status"] = status if facts is None else facts.status
-            row["seconds"] = None if facts is None else facts.seconds
-            row["metrics"] = None if facts is None else facts.metrics
-            row["samples_sha256"] = None if facts is None else facts.samples_sha256
+                status = "damaged"
+            status = status if facts is None else facts.status
+            told = {key: getattr(facts, key, None) for key in ("seconds", "metrics", "samples_sha256")}
+            row = {"label": trial.label, "folder": trial.folder, "status": status, **told}
             rows.append({**row, "recipe_sha256": trial.identity[2]})
         return rows
 
@@ -318,13 +304,13 @@ class Sweep:
         """Write sweep.json."""
         self.directory.write_json(RECORD, self.rows())
 
-    def run_directory(self, folder: str) -> RunFolder:
-        """Return the folder of one run."""
-        return RunFolder(self.directory.path / folder)
+    def run_of(self, trial: Trial) -> RunFolder:
+        """Return the folder of one run, with its label."""
+        return RunFolder(self.directory.path / trial.folder, trial.label)
 
     def is_done(self, trial: Trial) -> bool:
         """Say whether this very recipe has been run to its end before."""
-        directory = self.run_directory(trial.folder)
+        directory = self.run_of(trial)
         recipe = directory.file("recipe.yaml")
         with suppress(OSError, ValueError):
             if directory.done and recipe.is_file() and recipe.read_text(encoding="utf-8") == trial.text:
@@ -334,7 +320,7 @@ class Sweep:
 
     def _plugins(self, trial: Trial) -> list[dict[str, str]]:
         """Return the facts of the plugins that a run was made with."""
-        record, chosen = self._facts(trial), trial.recipe.choices()
+        record, chosen = self.run_of(trial).facts(), trial.recipe.choices()
         recorded = {} if record is None else record.plugins
         return [
             {**facts, "kind": chosen[path].plugin.owner.kind}
@@ -344,10 +330,7 @@ class Sweep:
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""
-        return any(self._facts(trial) is not None for trial in self.trials)
-
-    def _facts(self, trial: Trial) -> RunFacts | None:
-        return self.run_directory(trial.folder).facts()
+        return any(self.run_of(trial).facts() is not None for trial in self.trials)
 
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""

@@ -15,10 +15,9 @@ from cswf_core.online import Counts
 from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
-from cswf_core.runs.checkpoints import CheckpointFolder
+from cswf_core.runs.checkpoints import CheckpointFacts, CheckpointFolder
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.manifest import CheckpointFacts
 
 COUNTS = "counts.safetensors"
 """The file in a run's folder with the counts of its data."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cswf_core import installation
-from cswf_core.runs.packages import PACKAGES
+from cswf_core.runs.record import PACKAGES
 from cswf_plugins.inception.weights import WHOLE
 from tests.plugins.image_files import write_idx
 

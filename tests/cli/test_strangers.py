@@ -13,8 +13,7 @@ from PIL import Image
 
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.runs.printing import complain, say, say_json, start_log
-from cswf_core.runs.progress import WorkProgress
-from cswf_core.runs.screen import in_letters, table
+from cswf_core.runs.screen import WorkProgress, in_letters, table
 from tests.conftest import Outcome
 from tests.report.conftest import make_run, score
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.evaluation.compare import compare
+from cswf_core.evaluation.evaluate import compare
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset, Space, Spread
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
-from cswf_core.scores.differences import Difference
+from cswf_core.scores.replicas import Estimate
 
 SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}")
 
@@ -88,7 +88,7 @@ def test_verdicts(task, apart, error, better, words):
 
     (score,) = compared(task, points(20, 0.0, 1), points(20, 0.0, 2)).scores
     first = attrs.evolve(score.first, name="fid", better=better)
-    assert attrs.evolve(score, first=first, difference=Difference(apart, error)).verdict(("A", "B")) == words
+    assert attrs.evolve(score, first=first, difference=Estimate(apart, error)).verdict(("A", "B")) == words
 
 
 def test_a_set_that_copies_is_not_called_better(cswf, two_sets, tmp_path):

@@ -15,10 +15,10 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import Reading, conform, read, read_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Conditions, Dataset, Space
-from cswf_core.pictures import compare
 from cswf_core.pictures.frames import Frames
 from cswf_core.plugins import Registry
-from cswf_core.report.read import read_run
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session import sweep_pictures
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 1, 8, 8), np.uint8)
 
@@ -108,7 +108,7 @@ def test_names_that_are_no_text_are_written_down_and_read_again(cswf, tmp_path):
     out = tmp_path / "o"
     cswf.output("run", tmp_path / "r.yaml", "--out", out)
     assert r"b\\xff" in (out / "model" / "model.json").read_text(encoding="utf-8")
-    assert read_run(out).classes == ("a", r"b\xff")
+    assert RunFolder(out).classes == ("a", r"b\xff")
     assert "3 samples" in cswf.output(
         "sample", out, "--count", "3", "--label", r"b\xff", "--out", tmp_path / "s"
     )
@@ -139,6 +139,10 @@ FRAMES = {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 3, 3), np.uint8)}
 @pytest.mark.parametrize(
     "arrays",
     [
+        {"steps": np.arange(2)},
+        {"images": FRAMES["images"]},
+        {**FRAMES, "steps": np.arange(3)},
+        {**FRAMES, "images": np.zeros((2, 4, 1, 3, 3))},
         {**FRAMES, "steps": np.array([[0, 1]])},
         {**FRAMES, "steps": np.array([1, 0])},
         {**FRAMES, "classes": np.arange(3)},
@@ -154,10 +158,10 @@ def test_frames_of_another_make_are_a_problem_of_the_report_and_nothing_worse(tm
     (tmp_path / "run.json").write_text("{}")
     saved(tmp_path / "frames.npz", **arrays)
     saved(tmp_path / "samples.npz", pictures=IMAGES)
-    run = read_run(tmp_path)
-    assert (run.frames, run.samples) == (None, None)
+    run = RunFolder(tmp_path)
+    assert (run.frames, run.images("samples.npz")) == (None, None)
     assert {"frames.npz", "samples.npz"} <= set(run.problems)
     with pytest.raises((ValueError, KeyError)):
         Frames.read(tmp_path / "frames.npz")
     with pytest.raises(Exception, match=r"samples.npz cannot be read .*; remove the run's folder"):
-        compare._samples(tmp_path, 4)
+        sweep_pictures.samples([run], 4)

@@ -8,7 +8,7 @@ import pytest
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import FILES, FOLDERS
-from cswf_core.scores.quantities import measured
+from cswf_core.scores.layout import measured
 from tests.conftest import read_json, skip_without
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")

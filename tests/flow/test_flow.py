@@ -15,7 +15,7 @@ from cswf_core import Flow, Settings, hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.log import MetricsLog
+from cswf_core.runs.record import MetricsLog
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot

@@ -10,12 +10,11 @@ from PIL import Image
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, Dataset, Space
-from cswf_core.pictures import compare as comparison
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.compare import ComparedRun
 from cswf_core.pictures.frames import Frames
-from cswf_core.pictures.samples import samples_picture
-from cswf_core.runs.samples import archive
+from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.samples import archive, samples_picture
+from cswf_core.session import sweep_pictures as comparison
 
 
 @pytest.fixture
@@ -38,9 +37,23 @@ def make(tmp_path):
         images = np.full((len(steps) + 1, 5, 1, 10, 10), grey, np.uint8)
         frames = Frames((*steps, 9), images=images, labels=np.arange(5) if labelled else None)
         (folder / "frames.npz").write_bytes(frames.archive())
-        return ComparedRun(name, folder, steps)
+        return with_steps(RunFolder(folder, name), steps)
 
     return make
+
+
+def with_steps(run: RunFolder, steps: tuple[int, ...]) -> RunFolder:
+    """The run with the steps of its flow.png."""
+    run.steps = steps
+    return run
+
+
+def renamed(run: RunFolder, label: str) -> RunFolder:
+    return with_steps(RunFolder(run.path, label), run.steps)
+
+
+def flows(*runs: RunFolder) -> Image.Image | None:
+    return comparison.flows(runs, [run.steps for run in runs])
 
 
 @attrs.frozen
@@ -90,18 +103,18 @@ def test_many_runs_go_into_several_rows(make):
 def test_long_labels_are_broken_and_stay_clear_of_the_pictures(make):
     run = make("a", 101, steps=(0,))
     label = "a label of many words and aVeryLongWordThatHasNoPlaceToBreakItInTwo, no more"
-    drawn = comparison.samples([attrs.evolve(run, label=label), run], columns=2)
+    drawn = comparison.samples([renamed(run, label), run], columns=2)
     images, letters = Box.of(101, drawn), ink(drawn)
     assert comparison.SPACE <= letters.top < letters.bottom < images.top
     assert letters.left >= comparison.SPACE
     assert images.top > comparison.SPACE + 3 * comparison.LINE
-    drawn = comparison.flows([attrs.evolve(run, label=label)])
+    drawn = flows(renamed(run, label))
     below = drawn.crop((0, comparison.SPACE + comparison.HEADER, *drawn.size))
     assert comparison.SPACE <= ink(below).left < ink(below).right < Box.of(101, drawn).left
 
 
 def test_flows_are_stacked_with_the_steps_once_above(make):
-    drawn = comparison.flows([make("a", 101), make("b", 151), make("shorter", 201, steps=(0,))])
+    drawn = flows(make("a", 101), make("b", 151), make("shorter", 201, steps=(0,)))
     a, b, c = (Box.of(grey, drawn) for grey in (101, 151, 201))
     assert a.top == comparison.SPACE + comparison.HEADER + pictures.GAP
     assert a.bottom < b.top < b.bottom < c.top
@@ -112,9 +125,9 @@ def test_flows_are_stacked_with_the_steps_once_above(make):
 
 
 def test_flows_of_other_steps_have_their_own_above_and_no_flow_is_no_picture(make):
-    drawn = comparison.flows([make("a", 101), make("b", 151, steps=(1, 5))])
+    drawn = flows(make("a", 101), make("b", 151, steps=(1, 5)))
     assert Box.of(151, drawn).top - Box.of(101, drawn).bottom > comparison.HEADER
-    assert comparison.flows([make("c", 101, steps=())]) is None
+    assert flows(make("c", 101, steps=())) is None
 
 
 def test_points_are_drawn_as_the_run_drew_them(tmp_path):
@@ -124,33 +137,33 @@ def test_points_are_drawn_as_the_run_drew_them(tmp_path):
     frames = Frames((0, 5), points=np.stack([points / 2, points]), target=points)
     (tmp_path / "frames.npz").write_bytes(frames.archive())
     own = samples_picture(data, data, columns=10)
-    drawn = comparison.samples([ComparedRun("a", tmp_path), ComparedRun("b", tmp_path)], columns=10)
+    drawn = comparison.samples([RunFolder(tmp_path, "a"), RunFolder(tmp_path, "b")], columns=10)
     left, top = comparison.SPACE, drawn.height - own.height - comparison.SPACE
     assert drawn.crop((left, top, left + own.width, top + own.height)) == own
-    assert comparison.flows([ComparedRun("a", tmp_path, snapshots=(0, 5, 20))]).height >= frames.strip().height
+    assert comparison.flows([RunFolder(tmp_path, "a")], [(0, 5, 20)]).height >= frames.strip().height
 
 
 def test_a_run_without_frames_is_shown_as_it_drew_itself(make):
     """As one with `outputs.frames: 0`."""
     run = make("a", 101, steps=(0, 5))
-    (run.folder / "frames.npz").unlink()
-    assert comparison.flows([run]) is None
-    Image.new("L", (80, 60), 151).save(run.folder / "flow.png")
-    assert Box.of(151, comparison.flows([run])).size == (80, 60)
-    np.savez(run.folder / "samples.npz", points=np.zeros((40, 2)))
-    Image.new("L", (70, 50), 151).save(run.folder / "samples.png")
+    (run.path / "frames.npz").unlink()
+    assert flows(run) is None
+    Image.new("L", (80, 60), 151).save(run.path / "flow.png")
+    assert Box.of(151, flows(run)).size == (80, 60)
+    np.savez(run.path / "samples.npz", points=np.zeros((40, 2)))
+    Image.new("L", (70, 50), 151).save(run.path / "samples.png")
     assert Box.of(151, comparison.samples([run], columns=10)).size == (70, 50)
 
 
 @pytest.mark.parametrize("name", ["samples.npz", "frames.npz"])
 def test_a_damaged_file_is_a_sentence(make, name):
     run = make("a", 101)
-    (run.folder / name).write_bytes(b"nonsense")
+    (run.path / name).write_bytes(b"nonsense")
     with pytest.raises(RunError, match=f"{name} cannot be read .*; remove the run's folder to run it again"):
-        comparison.samples([run], 10), comparison.flows([run])
+        comparison.samples([run], 10), flows(run)
 
 
 def test_labels_keep_their_greek_letters(make):
     """A letter that a font lacks is drawn as a box; those of one font differ."""
-    drawn = [comparison.samples([attrs.evolve(make(c, 101), label=c)], columns=2) for c in "ξΓ×"]
+    drawn = [comparison.samples([make(c, 101)], columns=2) for c in "ξΓ×"]
     assert len({picture.tobytes() for picture in drawn}) == 3

@@ -174,27 +174,6 @@ def test_a_mosaic_shows_each_image_in_its_place_with_clear_gaps():
     assert (drawn[3:, 3:, 1] == 0).all()
 
 
-IMAGES = np.zeros((2, 4, 1, 2, 2), np.uint8)
-
-
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"steps": np.arange(2)},
-        {"steps": np.arange(3), "images": IMAGES},
-        {"steps": np.arange(2), "images": IMAGES.astype(float)},
-        {"steps": np.arange(2), "images": IMAGES, "labels": np.zeros(3, np.int64)},
-        {"images": IMAGES},
-    ],
-)
-def test_an_archive_that_is_something_else_is_refused(arrays):
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    buffer.seek(0)
-    with pytest.raises((ValueError, KeyError)):
-        Frames.read(buffer)
-
-
 @pytest.mark.parametrize("labelled", [True, False])
 def test_particles_that_arrive_are_shown_from_then_on(labelled):
     data, new = image_data(labelled=labelled), image_data(classes=5, labelled=labelled)

@@ -11,8 +11,7 @@ import torch
 from cswf_core.interfaces import Conditions, Dataset, Masked, Space
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures import scatter
-from cswf_core.pictures.samples import completions_picture, samples_picture
-from cswf_core.runs.samples import archive
+from cswf_core.runs.samples import archive, completions_picture, samples_picture
 
 
 def test_small_images_are_enlarged_by_a_whole_factor():

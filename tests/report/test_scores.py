@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from cswf_core.report import single
-from cswf_core.scores.quantities import measured
 from tests.report.conftest import full_scores, meaning, score, score_pair
 from tests.report.test_report import Outline
 
@@ -22,22 +21,6 @@ def tables(page: str) -> dict[str, list[list[str]]]:
         cells = [re.findall(r"(?s)<t[hd].*?</t[hd]>", row) for row in rows]
         listed[anchor] = [[" ".join(re.sub("<[^>]+>", " ", cell).split()) for cell in row] for row in cells]
     return listed
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "share", "text"),
-    [
-        (57.914, None, False, "57.91"),
-        (57.914, 0.213, False, "57.91 ± 0.21"),
-        (0.01572, 0.00031, False, "0.01572 ± 0.00031"),
-        (1234.5, 20.0, False, "1234 ± 20"),
-        (0.159, None, True, "15.90 %"),
-        (0.007, 0.0026, True, "0.70 ± 0.26 %"),
-        (0.0, 0.0, True, "0 %"),
-    ],
-)
-def test_a_number_has_no_more_digits_than_its_uncertainty_tells(value, error, share, text):
-    assert measured(value, error, share=share) == text
 
 
 def test_the_result_stands_under_the_title_with_all_that_it_depends_on(make):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cswf_core.flow.flow import State
 from cswf_core.interfaces import Space, Stage
-from cswf_core.runs.progress import BarProgress, Forecast, LineProgress, WorkProgress
+from cswf_core.runs.screen import BarProgress, Forecast, LineProgress, WorkProgress
 
 
 def after(total_step: int, total_steps: int, seconds: float, *stages: Stage) -> tuple[Any, State]:

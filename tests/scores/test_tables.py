@@ -9,7 +9,7 @@ import json
 import pytest
 
 from cswf_core.errors import RunError
-from cswf_core.scores.scored import read_scored
+from cswf_core.scores.replicas import read_scored
 from cswf_core.scores.tables import FORMATS, document_table, score_table
 from tests.scores.runs import score, two_groups, write_run
 

@@ -24,8 +24,8 @@ from cswf_core.pictures import grid, scatter
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.grid import BACKGROUND, HEADER, INK
 from cswf_core.pictures.read import read_picture
+from cswf_core.runs.folder import RunFolder
 
-COLUMNS = 8
 ROWS = 10
 """Images of a run that are shown at most: in a row; rows, which are classes if there are any."""
 
@@ -35,26 +35,11 @@ FLOW_ROWS = 3
 WIDEST = 2000
 """Pixels of a row of runs; what does not fit goes into the next row, but for a single run."""
 
-LETTERS = 14
 LINE = 20
 """Size of a label's letters and of its lines."""
 
-NARROWEST = 140
-LABEL = 220
-"""Pixels that a label above a run has at least, and one to the left of a run at most."""
-
 SPACE = 20
 """Pixels around the runs."""
-
-
-@attrs.frozen
-class ComparedRun:
-    """A finished run to be compared."""
-
-    label: str
-    folder: Path
-    snapshots: Collection[int] = ()
-    """Steps of its flow.png."""
 
 
 @attrs.frozen(eq=False)
@@ -66,10 +51,10 @@ class Strip:
     steps: tuple[int, ...] = ()
 
 
-def samples(runs: Sequence[ComparedRun], columns: int) -> Image.Image:
+def samples(runs: Sequence[RunFolder], columns: int) -> Image.Image:
     """Draw the samples of all runs, side by side with the labels above."""
-    drawn = [_samples(run.folder, min(columns, COLUMNS)) for run in runs]
-    width = max(NARROWEST, *(picture.width for picture in drawn))
+    drawn = [_samples(run, min(columns, 8)) for run in runs]
+    width = max(140, *(picture.width for picture in drawn))
     cells = [(_lines(run.label, width), picture) for run, picture in zip(runs, drawn, strict=True)]
     across = max(1, (WIDEST - SPACE) // (width + SPACE))
     across = math.ceil(len(cells) / math.ceil(len(cells) / across))  # rows of about one length
@@ -89,12 +74,13 @@ def samples(runs: Sequence[ComparedRun], columns: int) -> Image.Image:
     return canvas
 
 
-def flows(runs: Sequence[ComparedRun]) -> Image.Image | None:
+def flows(runs: Sequence[RunFolder], snapshots: Sequence[Collection[int]]) -> Image.Image | None:
     """Draw the flows of all runs that have snapshots, labels to the left; None if none has.
 
     Of images the first few particles are shown, and the steps once, above all runs, where they are the same.
     """
-    strips = [strip for run in runs if run.snapshots and (strip := _strip(run)) is not None]
+    pairs = zip(runs, snapshots, strict=True)
+    strips = list(filter(None, (_strip(run, steps) for run, steps in pairs if steps)))
     if not strips:
         return None
     longest = max((strip.steps for strip in strips), key=len)
@@ -103,7 +89,7 @@ def flows(runs: Sequence[ComparedRun]) -> Image.Image | None:
     else:
         headed = [strip.steps for strip in strips]
     tables = [_table(strip, steps) for strip, steps in zip(strips, headed, strict=True)]
-    margin = math.ceil(min(max(_font().getlength(strip.label) for strip in strips), LABEL))
+    margin = math.ceil(min(max(_font().getlength(strip.label) for strip in strips), 220))
     labels = [_lines(strip.label, margin) for strip in strips]
     x = SPACE + margin + SPACE // 2
     heights = [
@@ -121,18 +107,18 @@ def flows(runs: Sequence[ComparedRun]) -> Image.Image | None:
     return canvas
 
 
-def _samples(folder: Path, columns: int) -> Image.Image:
+def _samples(run: RunFolder, columns: int) -> Image.Image:
     """Draw a run's images without the names of classes, which are the same in all runs; or its points."""
-    with _reading(folder / "samples.npz") as file:
+    with _reading(run.file("samples.npz")) as file:
         arrays = read_archive(file, ("images", "points", "labels"))
         labels = arrays.get("labels")
         if "images" in arrays:
             return _tiles(arrays["images"], labels, columns)
         points = arrays["points"]
-        frames = _frames(folder)
+        frames = _frames(run)
         if frames is not None and frames.target is not None:
             return scatter.panels([("samples", points)], labels, frames.target, points.shape[1])
-    return _own(folder / "samples.png")
+    return _own(run.file("samples.png"))
 
 
 def _tiles(images: Array, labels: Array | None, columns: int) -> Image.Image:
@@ -140,16 +126,16 @@ def _tiles(images: Array, labels: Array | None, columns: int) -> Image.Image:
     if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
-        groups = [images[i : i + columns] for i in range(0, min(len(images), columns * COLUMNS), columns)]
+        groups = [images[i : i + columns] for i in range(0, min(len(images), columns * 8), columns)]
     else:
         groups = [images[labels == c][:columns] for c in np.unique(labels)[:ROWS]]
     return grid.table([[grid.tile(torch.from_numpy(image)) for image in group] for group in groups])
 
 
-def _strip(run: ComparedRun) -> Strip | None:
+def _strip(run: RunFolder, snapshots: Collection[int]) -> Strip | None:
     """Return a run's flow, from its frames or as it has drawn it; None if it has neither."""
-    frames, own = _frames(run.folder), run.folder / "flow.png"
-    chosen = None if frames is None else frames.at(run.snapshots)
+    frames, own = _frames(run), run.file("flow.png")
+    chosen = None if frames is None else frames.at(snapshots)
     if chosen is None:
         return Strip(run.label, [[_own(own)]]) if own.is_file() else None
     if chosen.images is None:
@@ -166,10 +152,10 @@ def _table(strip: Strip, steps: Sequence[int]) -> Image.Image:
     return grid.table(rows, top=[str(step) for step in steps])
 
 
-def _frames(folder: Path) -> Frames | None:
-    if not (folder / "frames.npz").is_file():
+def _frames(run: RunFolder) -> Frames | None:
+    if not run.file("frames.npz").is_file():
         return None
-    with _reading(folder / "frames.npz") as file:
+    with _reading(run.file("frames.npz")) as file:
         return Frames.read(file)
 
 
@@ -196,7 +182,7 @@ def _font() -> ImageFont.FreeTypeFont:
     """Return a font that has Greek letters, as labels do."""
     import matplotlib
 
-    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), LETTERS)
+    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), 14)
 
 
 def _lines(label: str, width: int) -> list[str]:

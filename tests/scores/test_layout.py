@@ -1,4 +1,4 @@
-r"""Names of strangers in tables: `&`, `|`, `=` and the like are shown, and never obeyed."""
+r"""Tables as text: digits that are worth printing; `&`, `|`, `=` and the like are shown, and never obeyed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import re
 
 import pytest
 
-from cswf_core.scores import escapes
-from cswf_core.scores.layout import Grid, Heading, comma_separated, latex, markdown, plain
-from cswf_core.scores.quantities import quantity
+from cswf_core.scores.layout import (
+    Grid,
+    comma_separated,
+    escaped_for_latex,
+    heading,
+    latex,
+    measured,
+    plain_or_markdown,
+    quantity,
+)
 
 HOSTILE = (
     "&%$#_{}~^\\",
@@ -25,10 +32,10 @@ HOSTILE = (
 
 
 def test_every_sign_that_latex_obeys_is_written_as_a_letter():
-    assert escapes.latex("&%$#_{}~^\\") == (
+    assert escaped_for_latex("&%$#_{}~^\\") == (
         r"\&\%\$\#\_\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}"
     )
-    assert escapes.latex("ξ = 10 ± 2 × 字 é, SW₂") == r"$\xi$ = 10 $\pm$ 2 $\times$ U+5B57 é, SW$_2$"
+    assert escaped_for_latex("ξ = 10 ± 2 × 字 é, SW₂") == r"$\xi$ = 10 $\pm$ 2 $\times$ U+5B57 é, SW$_2$"
 
 
 def unescaped(text: str) -> str:
@@ -38,7 +45,7 @@ def unescaped(text: str) -> str:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_leave_latex_in_balance_and_in_its_columns(name):
-    text = latex(Grid((Heading(""), Heading(name, "lower")), ((name, quantity(1.0, 0.1)),), (name,), name))
+    text = latex(Grid(("", heading(name, "lower")), ((name, quantity(1.0, 0.1)),), (name,), name))
     bare = unescaped(text)
     depth = 0
     for sign in bare:
@@ -58,7 +65,7 @@ def test_hostile_names_leave_latex_in_balance_and_in_its_columns(name):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_in_their_cell_of_markdown(name):
-    lines = markdown(Grid((Heading(""), Heading(name)), ((name, quantity(1.0)),))).split("\n")
+    lines = plain_or_markdown(Grid(("", name), ((name, quantity(1.0)),)), markdown=True).split("\n")
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]
     assert "<b>" not in "".join(lines)
 
@@ -75,6 +82,39 @@ def test_hostile_names_stay_in_their_cell_of_csv_and_are_not_computed(name):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_one_line_of_plain_letters(name):
-    lines = plain(Grid((Heading(""), Heading("fid")), ((name, quantity(1.0)),))).split("\n")
+    lines = plain_or_markdown(Grid(("", "fid"), ((name, quantity(1.0)),))).split("\n")
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "printed"),
+    [
+        (31.2345, 0.3149, "31.23 ± 0.31"),
+        (99.96, 0.0996, "99.96 ± 0.10"),  # rounding makes one digit more of it
+        (12345.6, 1234.5, "12300 ± 1200"),
+        (0.0, 0.01, "0.000 ± 0.010"),
+        (-0.0001, 0.02, "0.000 ± 0.020"),
+        (0.0158514, 0.000049, "0.015851 ± 0.000049"),
+        (1.2e-7, 3e-9, "(1.200 ± 0.030)e-7"),
+        (3.15, 1e-12, "3.15000000 ± 1.0e-12"),
+        (5.0, 0.0, "5.000"),  # values that agree make no number certain
+        (0.0, 0.0, "0"),
+    ],
+)
+def test_a_number_ends_where_the_second_digit_of_its_spread_ends(value, spread, printed):
+    assert str(quantity(value, spread)) == printed
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [(31.2345, "31.23"), (0.0, "0"), (0.00158, "0.001580"), (123456.0, "123500"), (1.234e-5, "1.234e-5")],
+)
+def test_without_a_spread_a_number_has_four_digits(value, printed):
+    assert str(quantity(value)) == printed
+
+
+def test_shares_are_percent():
+    assert str(quantity(0.61234, 0.0031, share=True)) == "61.23 ± 0.31"
+    assert measured(0.159, share=True) == "15.90 %"
+    assert measured(0.0, 0.0, share=True) == "0 %"
