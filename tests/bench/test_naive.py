@@ -79,13 +79,12 @@ def test_its_times_are_positive_and_tf32_is_left_as_it_was():
     try:
         with full_float32():
             assert torch.get_float32_matmul_precision() == "highest"
-        times = time_naive(5, 20, 30, 600, CPU)
+        milliseconds, highest = time_naive(5, 20, 30, 600, CPU)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
-    assert len(times.milliseconds) == 3
-    assert min(times.milliseconds) > 0
-    assert times.peak_memory_bytes > 0
+    assert len(milliseconds) == 3
+    assert min(*milliseconds, highest) > 0
 
 
 def test_the_docs_show_both_steps_as_they_are():

@@ -76,3 +76,13 @@ def test_every_locked_package_is_listed_with_a_licence_that_allows_its_use():
 
 def test_an_audit_that_reaches_no_database_is_not_a_good_one():
     assert "pip_audit --strict " in read("Makefile")
+
+
+def test_the_doctor_can_read_what_cswf_needs():
+    """Each requirement is a name and its oldest version: `cswf_core/installation.py` reads no other forms."""
+    listed, extras = re.search(
+        r"^dependencies = \[(.*?)^\](.*?)^dev = ", read("pyproject.toml"), re.M | re.S
+    ).groups()
+    requirements = re.findall(r'^ +(".+),|^\w+ = \[(.+)\]$', f"{listed}{extras}", re.M)
+    assert len(requirements) >= 15
+    assert all(re.fullmatch(r'"[\w-]+>=[\d.]+"', first or second) for first, second in requirements)
