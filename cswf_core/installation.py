@@ -83,9 +83,9 @@ def _requirement(text: str) -> tuple[str, str, str]:
 
     tests/project/test_dependencies.py sees to it that pyproject.toml has no others.
     """
-    found = re.fullmatch(r"([\w.-]+)((?:>=[\w.]+)?)(?:.*extra == ['\"](\w+)['\"])?.*", text)
-    assert found is not None, text
-    return found[1], found[2], found[3] or ""
+    parsed = re.fullmatch(r"([\w.-]+)((?:>=[\w.]+)?)(?:.*extra == ['\"](\w+)['\"])?.*", text)
+    assert parsed is not None, text
+    return parsed[1], parsed[2], parsed[3] or ""
 
 
 def _satisfies(version: str, bound: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.sources import ROOT, SOURCES, names
+from tests.project.sources import ROOT, SOURCES, names, tree
 
 ENGINE = ("flow", "model", "online", "kernels")
 """Packages of `cswf_core` that keep all the rules; class names are compared everywhere."""
@@ -99,15 +99,15 @@ def too_large(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
 def class_names(trees: dict[str, ast.AST]) -> dict[str, list[str]]:
     """Return where each class is defined, file:line, by its name."""
     places = defaultdict(list)
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
+    for file, syntax in trees.items():
+        for node in ast.walk(syntax):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file}:{node.lineno}")
     return places
 
 
 def parsed(paths: list[Path]) -> dict[str, ast.AST]:
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in paths}
+    return {str(path.relative_to(ROOT)): tree(path) for path in paths}
 
 
 @pytest.mark.parametrize("package", ENGINE)
