@@ -88,12 +88,17 @@ lock:
 	$(COMPILE) --extra dev --constraint requirements.in --output-file requirements.lock pyproject.toml
 	echo pip-audit | $(COMPILE) --output-file requirements-audit.lock -
 
+# The words above the last table of the page stay.
 licences: $(STAMP)
-	$(BIN)/python -m reference.licences
+	sed '/^`make licences`/q' docs/licences.md > $(VENV)/licences.md
+	echo >> $(VENV)/licences.md
+	$(BIN)/python -m piplicenses --with-system --format markdown \
+	    --packages $$(sed -n 's/^\([^ #]*\)==.*/\1/p' requirements.lock) >> $(VENV)/licences.md
+	mv $(VENV)/licences.md docs/licences.md
 
-# Status 1: something is vulnerable; 3: the database cannot be reached.
+# Strict: a package that the database does not answer for is an error too, and not "no known vulnerability".
 audit: $(VENV)/audit/.installed
-	$(VENV)/audit/bin/python -m reference.audit
+	$(VENV)/audit/bin/python -m pip_audit --strict --requirement requirements.lock --require-hashes --disable-pip
 
 $(VENV)/audit/.installed: requirements-audit.lock
 	$(PYTHON) -m venv $(VENV)/audit

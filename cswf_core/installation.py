@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,21 +20,11 @@ from cswf_core.numbers import bytes_in_words
 from cswf_core.runs.record import PACKAGES
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-
     from cswf_core.interfaces import NeededFiles
     from cswf_core.plugins import Registry
 
-Status = Literal["ok", "missing", "broken"]
-
 TOO_LITTLE = 10**8
 """Free bytes on a disk below which runs cannot be expected to work."""
-
-COMPILED = ("torch", "torchvision")
-"""Packages that are imported to see whether they work: each has to fit this machine, and both each other."""
-
-UNLISTED = ("dev", "docs")
-"""Extras that are for work on cswf itself."""
 
 
 class Finding(NamedTuple):
@@ -42,7 +33,7 @@ class Finding(NamedTuple):
     area: str
     """`packages`, `devices`, `plugins`, `files` or `folders`."""
     name: str
-    status: Status
+    status: Literal["ok", "missing", "broken"]
     """`missing` is for what not everybody needs; all else that is not as it should be is `broken`."""
     detail: str
     """What there is."""
@@ -66,67 +57,68 @@ def examine(plugins_dir: Sequence[Path] = ()) -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     try:
         facts = metadata.metadata("cswf")
-        from packaging.requirements import Requirement
-        from packaging.specifiers import SpecifierSet
-    except ImportError as error:  # also that of a distribution
-        missing = "cswf" if isinstance(error, metadata.PackageNotFoundError) else "packaging"
-        yield Finding("packages", missing, "broken", "not installed", "install cswf with pip, as README says")
+    except metadata.PackageNotFoundError:
+        yield Finding("packages", "cswf", "broken", "not installed", "install cswf with pip, as README says")
         return
-    needed = SpecifierSet(facts["Requires-Python"] or "")
-    fine = needed.contains(platform.python_version(), prereleases=True)
+    python, needed = platform.python_version(), facts["Requires-Python"] or ""
+    fine = _satisfies(python, needed)
     advice = "" if fine else f"install cswf with Python {needed}"
-    yield Finding("packages", "python", "ok" if fine else "broken", platform.python_version(), advice)
+    yield Finding("packages", "python", "ok" if fine else "broken", python, advice)
     yield Finding("packages", "cswf", "ok", f"{facts['Version']} in {Path(__file__).parent}")
     listed = {"cswf"}
-    requirements = [Requirement(text) for text in metadata.requires("cswf") or []]
-    for requirement in requirements:
-        if _applies(requirement, ""):
-            listed.add(requirement.name.lower())
-            yield _package(requirement)
-    for extra in facts.get_all("Provides-Extra") or []:
-        for requirement in requirements:
-            if extra not in UNLISTED and _applies(requirement, extra) and not _applies(requirement, ""):
-                listed.add(requirement.name.lower())
-                yield _optional(requirement.name, f"`pip install 'cswf[{extra}]'` if you need it", requirement)
+    requirements = [_requirement(text) for text in metadata.requires("cswf") or []]
+    for name, bound, extra in sorted(requirements, key=lambda requirement: requirement[2] != ""):
+        if name.lower() in listed or extra == "dev":  # for work on cswf itself
+            continue
+        listed.add(name.lower())
+        advice = f"`pip install 'cswf[{extra}]'` if you need it" if extra else f"`pip install '{name}{bound}'`"
+        yield _package(name, bound, advice, needed=not extra)
     for name in PACKAGES:
         if name.lower() not in listed:
-            yield _optional(name, "it comes with other packages that can use it")
+            yield _package(name, "", "it comes with other packages that can use it", needed=False)
 
 
-def _applies(requirement: Requirement, extra: str) -> bool:
-    """Say whether a requirement holds on this machine for an extra, '' being none."""
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+def _requirement(text: str) -> tuple[str, str, str]:
+    """Return (name, bound, extra) of a requirement of cswf's own: `tensorboard>=2.14; extra == 'tensorboard'`.
+
+    tests/project/test_dependencies.py sees to it that pyproject.toml has no others.
+    """
+    parsed = re.fullmatch(r"([\w.-]+)((?:>=[\w.]+)?)(?:.*extra == ['\"](\w+)['\"])?.*", text)
+    assert parsed is not None, text
+    return parsed[1], parsed[2], parsed[3] or ""
 
 
-def _package(requirement: Requirement) -> Finding:
-    """Look at a package that cswf needs."""
-    name, install = requirement.name, f"`pip install '{requirement.name}{requirement.specifier}'`"
+def _satisfies(version: str, bound: str) -> bool:
+    """Say whether a version is as new as a bound, `>=1.5`, or newer; `1.5rc1` is older than 1.5."""
+    return not bound or _ordered(version) >= _ordered(bound.removeprefix(">="))
+
+
+def _ordered(version: str) -> tuple[list[int], bool]:
+    """Return what versions are ordered by: their numbers, and whether they are more than a preview of these."""
+    public = version.partition("+")[0]
+    release = re.split(r"[^\d.]", public)[0]
+    numbers = [int(number) for number in release.split(".") if number]
+    while numbers and not numbers[-1]:  # 1.5.0 is 1.5
+        numbers.pop()
+    return numbers, not re.search("[abc]|dev", public[len(release) :])
+
+
+def _package(name: str, bound: str, advice: str, *, needed: bool) -> Finding:
+    """Look at a package that cswf needs, or that only some need."""
+    fault: Literal["missing", "broken"] = "broken" if needed else "missing"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding("packages", name, "broken", "not installed", install)
-    if not requirement.specifier.contains(version, prereleases=True):
-        detail = f"{version}, and {requirement.specifier} is needed"
-        return Finding("packages", name, "broken", detail, install)
-    if name in COMPILED:
+        return Finding("packages", name, fault, "not installed", advice)
+    if not _satisfies(version, bound):
+        return Finding("packages", name, fault, f"{version}, and {bound} is needed", advice)
+    if name in ("torch", "torchvision"):  # each has to fit this machine, and both each other
         try:
             importlib.import_module(name)
         except Exception as error:  # a library that is not there, symbols of another version
             detail = f"{version} cannot be imported: {_one_line(error)}"
             return Finding("packages", name, "broken", detail, "install torch and torchvision anew, together")
-    return Finding("packages", name, "ok", f"{version}, {requirement.specifier} is needed")
-
-
-def _optional(name: str, advice: str, requirement: Requirement | None = None) -> Finding:
-    """Look at a package that not everybody needs."""
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return Finding("packages", name, "missing", "not installed", advice)
-    if requirement is not None and not requirement.specifier.contains(version, prereleases=True):
-        detail = f"{version}, and {requirement.specifier} is needed"
-        return Finding("packages", name, "broken", detail, advice)
-    return Finding("packages", name, "ok", version)
+    return Finding("packages", name, "ok", f"{version}, {bound} is needed" if needed else version)
 
 
 def _devices() -> Iterator[Finding]:
@@ -134,18 +126,14 @@ def _devices() -> Iterator[Finding]:
 
     from cswf_core.kernels.memory import total_memory
 
-    cores, memory = _cores(), total_memory(torch.device("cpu"))
-    yield Finding("devices", "cpu", "ok", f"{cores} cores, {bytes_in_words(memory)} of memory")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = bytes_in_words(total_memory(torch.device("cpu")))
+    yield Finding("devices", "cpu", "ok", f"{cores} cores, {memory} of memory")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         yield _no_cuda()
     for index in range(count):
         yield _cuda(torch.device("cuda", index))
-
-
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _no_cuda() -> Finding:
@@ -179,24 +167,21 @@ def _cuda(device: Any) -> Finding:
     from cswf_core.kernels.gpu import OLDEST_CAPABILITY, usable
     from cswf_core.kernels.memory import total_memory
 
-    name = str(device)
     try:
         torch.ones(2, device=device).sum().item()
-        major, minor = torch.cuda.get_device_capability(device)
+        capability = torch.cuda.get_device_capability(device)
         detail = f"{torch.cuda.get_device_name(device)}, {bytes_in_words(total_memory(device))} of memory"
     except Exception as error:  # no code for this card, a card that has failed
         detail = f"it cannot compute: {_one_line(error)}"
-        return Finding("devices", name, "broken", detail, "install a PyTorch that is built for this GPU")
+        return Finding("devices", str(device), "broken", detail, "install a PyTorch that is built for this GPU")
     if usable(device):
-        return Finding("devices", name, "ok", f"{detail}, with Triton's kernels")
-    oldest = ".".join(map(str, OLDEST_CAPABILITY))
-    old = f"they need compute capability {oldest}, and this GPU has {major}.{minor}"
-    advice = (
-        "install triton for steps that are several times as fast"
-        if (major, minor) >= OLDEST_CAPABILITY
-        else old
-    )
-    return Finding("devices", name, "missing", f"{detail}, without Triton's kernels", advice)
+        return Finding("devices", str(device), "ok", f"{detail}, with Triton's kernels")
+    if capability >= OLDEST_CAPABILITY:
+        advice = "install triton for steps that are several times as fast"
+    else:
+        oldest, this = (".".join(map(str, each)) for each in (OLDEST_CAPABILITY, capability))
+        advice = f"they need compute capability {oldest}, and this GPU has {this}"
+    return Finding("devices", str(device), "missing", f"{detail}, without Triton's kernels", advice)
 
 
 def _parts(plugins_dir: Sequence[Path], cache: list[Path]) -> Iterator[Finding]:
@@ -286,7 +271,7 @@ def _unwritable(folder: Path) -> str:
     """Return why no file can be made in a folder, which need not be there yet; '' if one can be made."""
     if folder.exists() and not folder.is_dir():
         return f"{folder.absolute()} is a file, not a folder"
-    place = _there(folder)
+    place = _existing(folder)
     try:
         with tempfile.TemporaryFile(dir=place):
             return ""
@@ -296,15 +281,15 @@ def _unwritable(folder: Path) -> str:
 
 def _room(name: str, folder: Path) -> Finding:
     """Look at the free space of a folder's disk."""
-    free = shutil.disk_usage(_there(folder)).free
-    enough = free >= TOO_LITTLE
-    advice = "" if enough else "make room: samples and checkpoints of one run can take gigabytes"
-    return Finding(
-        "folders", name, "ok" if enough else "broken", f"{bytes_in_words(free)} free in {folder}", advice
-    )
+    free = shutil.disk_usage(_existing(folder)).free
+    detail = f"{bytes_in_words(free)} free in {folder}"
+    if free >= TOO_LITTLE:
+        return Finding("folders", name, "ok", detail)
+    advice = "make room: samples and checkpoints of one run can take gigabytes"
+    return Finding("folders", name, "broken", detail, advice)
 
 
-def _there(folder: Path) -> Path:
+def _existing(folder: Path) -> Path:
     """Return a folder, or the nearest above it that exists."""
     return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
 

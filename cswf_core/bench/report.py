@@ -1,200 +1,129 @@
-"""The report of a measurement: a table for people, JSON for programs."""
+"""The report of a measurement as text, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import attrs
-import torch
-
-from cswf_core.bench.measure import Ceilings, StepCost
+from cswf_core.bench.measure import Document
 from cswf_core.bench.request import times
-from cswf_core.bench.stopwatch import PartCost
-from cswf_core.flow.clock import PARTS
-from cswf_core.runs.record import versions
 from cswf_core.runs.screen import in_letters, table
 
-WIDTH = 200
-"""Letters of a line at most."""
 
-UNITS = ("", "k", "M", "G", "T", "P")
+def swept(key: str, results: Mapping[str, Document]) -> list[Document]:
+    """Return the results of a sweep, by value as written, each with what it says of growth in `sweep`.
 
-
-@attrs.frozen(kw_only=True)
-class SweepRow:
-    """One value of a sweep, and its measurement."""
-
-    key: str
-    value: str
-    """As written."""
-    result: StepCost | None
-    """None where it did not fit into memory."""
-    error: str = ""
-
-    @property
-    def size(self) -> float | None:
-        """The number that the cost is expected to grow with: M, N, H, d_k, or the pixels of a patch."""
-        if self.result is None:
-            return None
-        sizes = self.result.sizes
-        if self.key == "patch":
-            return float(sizes["patch"] ** 2) if sizes["patch"] else None
-        return float(sizes["stage_dimension" if self.key in ("shape", "resolution") else self.key])
-
-    def growth(self, first: SweepRow) -> float | None:
-        """Return time per size, relative to the first row: 1 is in proportion, less is better than that."""
-        if self.result is None or first.result is None or not self.size or not first.size:
-            return None
-        return (self.result.step_ms / self.size) / (first.result.step_ms / first.size)
-
-    def slope(self, before: SweepRow | None) -> float | None:
-        """Return nanoseconds per unit added since the row before: alike in all rows if time is linear."""
-        if before is None or self.result is None or before.result is None or not self.size or not before.size:
-            return None
-        added = self.size - before.size
-        return (self.result.step_ms - before.result.step_ms) * 1e6 / added if added else None
-
-
-def as_json(result: StepCost, command: str) -> dict[str, Any]:
-    """Return a result with every figure in basic units: milliseconds, bytes, operations, per second."""
-    naive = result.naive
-    return {
-        "command": command,
-        "recipe": result.name,
-        "stage": result.stage,
-        **result.choices,
-        "sizes": result.sizes,
-        "device": result.device,
-        "versions": {"triton": None, "cuda": None, **versions(), "torch": torch.__version__},
-        "step_ms": result.step_ms,
-        "step_ms_mean": statistics.fmean(result.step_ms_all),
-        "step_ms_all": result.step_ms_all,
-        "step": _cost(result.work(), result.ceilings),
-        "parts": {name: _cost(result.parts[name], result.ceilings) for name in ordered(result.parts)},
-        "copy_bandwidth": result.ceilings.copy_bandwidth,
-        "matrix_rate": result.ceilings.matrix_rate,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "peak_reserved_bytes": result.peak_reserved_bytes,
-        "naive_ms": result.naive_ms,
-        "naive_ms_all": None if naive is None else naive.milliseconds,
-        "naive_peak_memory_bytes": None if naive is None else naive.peak_memory_bytes,
-        "speedup": result.speedup,
-        "notes": list(result.notes),
-    }
-
-
-def sweep_as_json(rows: Sequence[SweepRow], command: str) -> list[dict[str, Any]]:
-    """Return a result for each value; one that did not fit has `error` in place of figures."""
-    return [
-        {
-            "sweep": {
-                "key": row.key,
-                "value": row.value,
-                "size": row.size,
-                "growth": row.growth(rows[0]),
-                "ns_per_added": row.slope(before),
-            },
-            **({"error": row.error} if row.result is None else as_json(row.result, command)),
+    `size` is the number that the cost is expected to grow with: M, N, H, d_k, or the pixels of a patch.
+    `growth` is time per size, relative to the first row: 1 is in proportion, less is better than that.
+    `ns_per_added` is nanoseconds per unit added since the row before: alike in all rows if time is linear.
+    A value that did not fit into memory has `error` in place of figures.
+    """
+    rows: list[Document] = []
+    for value, result in results.items():
+        size = _size(key, result)
+        row = {
+            "sweep": {"key": key, "value": value, "size": size, "growth": None, "ns_per_added": None},
+            **result,
         }
-        for before, row in zip([None, *rows[:-1]], rows, strict=True)
-    ]
+        first = rows[0] if rows else row
+        before = rows[-1] if rows else row
+        rows.append(row)
+        if size and first["sweep"]["size"]:
+            growth = (result["step_ms"] / size) / (first["step_ms"] / first["sweep"]["size"])
+            row["sweep"]["growth"] = growth
+        if size and before["sweep"]["size"] and size != before["sweep"]["size"]:
+            added = size - before["sweep"]["size"]
+            row["sweep"]["ns_per_added"] = (result["step_ms"] - before["step_ms"]) * 1e6 / added
+    return rows
 
 
-def ordered(parts: dict[str, PartCost]) -> list[str]:
-    """Return the names of parts in the order of a step; unknown ones come last."""
-    return sorted(parts, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
+def _size(key: str, result: Document) -> float | None:
+    if "error" in result:
+        return None
+    sizes = result["sizes"]
+    if key == "patch":
+        return float(sizes["patch"] ** 2) if sizes["patch"] else None
+    return float(sizes["stage_dimension" if key in ("shape", "resolution") else key])
 
 
-def as_text(result: StepCost) -> str:
+def as_text(result: Document) -> str:
     """Return a result as lines and a table of parts."""
-    sizes, ceilings = result.sizes, result.ceilings
+    sizes = result["sizes"]
+    choices = ("projection", "cdf", "condition", "precision", "products")
     lines = [
         _title(result),
         f"M {sizes['particles']:,}  N {sizes['data']:,}  H {sizes['directions']:,}  "
-        f"d {times(sizes['shape'])}  stage {result.stage}  d_k {sizes['stage_dimension']:,}",
-        ", ".join(f"{kind} {name}" for kind, name in result.choices.items()),
-        *result.notes,
+        f"d {times(sizes['shape'])}  stage {result['stage']}  d_k {sizes['stage_dimension']:,}",
+        ", ".join(f"{kind} {result[kind]}" for kind in choices),
+        *result["notes"],
         "",
         _parts_table(result),
         "",
-        f"a step takes {_ms(result.step_ms)} (median of {len(result.step_ms_all)}, without the stopwatch), "
-        f"memory {_unit(result.peak_memory_bytes)}B at most",
-        f"this device copies {_unit(ceilings.copy_bandwidth)}B/s and multiplies "
-        f"{_unit(ceilings.matrix_rate)}FLOP/s, just measured",
+        f"a step takes {_ms(result['step_ms'])} (median of {len(result['step_ms_all'])}, without the "
+        f"stopwatch), memory {_unit(result['peak_memory_bytes'])}B at most",
+        f"this device copies {_unit(result['copy_bandwidth'])}B/s and multiplies "
+        f"{_unit(result['matrix_rate'])}FLOP/s, just measured",
     ]
-    if result.naive_ms is not None and result.speedup is not None:
-        lines.append(f"a naive PyTorch step takes {_ms(result.naive_ms)}: speedup {result.speedup:.2f}")
+    if result["naive_ms"] is not None:
+        lines.append(f"a naive PyTorch step takes {_ms(result['naive_ms'])}: speedup {result['speedup']:.2f}")
     return "\n".join(lines)
 
 
-def sweep_as_text(rows: Sequence[SweepRow]) -> str:
+def sweep_as_text(rows: Sequence[Document]) -> str:
     """Return a table with a line for each value."""
-    headings = (rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup")
+    headings = (rows[0]["sweep"]["key"], "step", "growth", "per added", "memory", "naive", "speedup")
     lines: list[Sequence[str]] = []
-    for before, row in zip([None, *rows[:-1]], rows, strict=True):
-        result, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
-        if result is None:
-            lines.append((row.value, "out of memory"))
+    for row in rows:
+        value = row["sweep"]["value"]
+        growth = row["sweep"]["growth"]
+        slope = row["sweep"]["ns_per_added"]
+        if "error" in row:
+            lines.append((value, "out of memory"))
             continue
         lines.append(
             (
-                row.value,
-                _ms(result.step_ms),
+                value,
+                _ms(row["step_ms"]),
                 "" if growth is None else f"{growth:.2f}",
                 "" if slope is None else _each(slope),
-                f"{_unit(result.peak_memory_bytes)}B",
-                "" if result.naive_ms is None else _ms(result.naive_ms),
-                "" if result.speedup is None else f"{result.speedup:.2f}",
+                f"{_unit(row['peak_memory_bytes'])}B",
+                "" if row["naive_ms"] is None else _ms(row["naive_ms"]),
+                "" if row["speedup"] is None else f"{row['speedup']:.2f}",
             )
         )
-    first = next((row.result for row in rows if row.result is not None), None)
-    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _render(headings, lines)])
+    fitting = [row for row in rows if "error" not in row]
+    head = [_title(fitting[0]), *fitting[0]["notes"], ""] if fitting else []
+    return "\n".join([*head, _render(headings, lines)])
 
 
-def _title(result: StepCost) -> str:
-    device = result.device
+def _title(result: Document) -> str:
+    device = result["device"]
     threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
-    ranks = result.sizes.get("ranks", 1)
+    ranks = result["sizes"]["ranks"]
     several = f", {ranks} ranks: this is the first's part of a step" if ranks > 1 else ""
-    return f"{result.name} on {device['name']}{threads}{several}"
+    return f"{result['recipe']} on {device['name']}{threads}{several}"
 
 
-def _parts_table(result: StepCost) -> str:
+def _parts_table(result: Document) -> str:
     headings = ("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate")
-    total = math.fsum(share.milliseconds for share in result.parts.values())
-    lines: list[Sequence[str]] = []
-    for name in ordered(result.parts):
-        share = result.parts[name]
-        of_all = f"{share.milliseconds / total:.1%}"
-        lines.append((name, _ms(share.milliseconds), of_all, *_work(share, result)))
-    whole = result.work()
-    lines.append(("whole step", _ms(whole.milliseconds), "", *_work(whole, result)))
-    return _render(headings, lines)
+    total = math.fsum(cost["ms"] for cost in result["parts"].values())
+    lines = [
+        (name, _ms(cost["ms"]), f"{cost['ms'] / total:.1%}", *_work(cost))
+        for name, cost in result["parts"].items()
+    ]
+    whole = result["step"]
+    return _render(headings, [*lines, ("whole step", _ms(whole["ms"]), "", *_work(whole))])
 
 
-def _work(share: PartCost, result: StepCost) -> tuple[str, str, str, str]:
-    cost = _cost(share, result.ceilings)
-    moved = (f"{_unit(share.bytes)}B", f"{cost['bandwidth_fraction']:.1%}") if share.bytes else ("", "")
-    done = (f"{_unit(share.flops)}FLOP", f"{cost['matrix_fraction']:.1%}") if share.flops else ("", "")
+def _work(cost: Document) -> tuple[str, str, str, str]:
+    moved = (f"{_unit(cost['bytes'])}B", f"{cost['bandwidth_fraction']:.1%}") if cost["bytes"] else ("", "")
+    done = (f"{_unit(cost['flops'])}FLOP", f"{cost['matrix_fraction']:.1%}") if cost["flops"] else ("", "")
     return *moved, *done
-
-
-def _cost(share: PartCost, ceilings: Ceilings) -> dict[str, float]:
-    return {
-        "ms": share.milliseconds,
-        "bytes": share.bytes,
-        "flops": share.flops,
-        "bandwidth_fraction": ceilings.bandwidth_fraction(share.bytes, share.milliseconds),
-        "matrix_fraction": ceilings.matrix_fraction(share.flops, share.milliseconds),
-    }
 
 
 def _render(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table as text: the first column is of names, the others of numbers."""
-    return in_letters(table(headings, lines, others="right"), WIDTH)
+    return in_letters(table(headings, lines, others="right"), width=200)
 
 
 def _ms(milliseconds: float) -> str:
@@ -207,5 +136,5 @@ def _each(nanoseconds: float) -> str:
 
 def _unit(amount: float) -> str:
     """Return a number with three digits and a decimal prefix: 1.23 G."""
-    power = 0 if amount < 1 else min(int(math.log10(amount) // 3), len(UNITS) - 1)
-    return f"{amount / 1000**power:.3g} {UNITS[power]}"
+    power = 0 if amount < 1 else min(int(math.log10(amount) // 3), 5)
+    return f"{amount / 1000**power:.3g} {('', 'k', 'M', 'G', 'T', 'P')[power]}"

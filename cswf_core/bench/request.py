@@ -22,7 +22,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Sizes of random data on each type of device; those on a CPU take seconds."""
 
-SIZES = {"particles": "particles.count", "data": "data.count", "directions": "schedule.directions"}
 CHOICES = {
     "projection": "projection",
     "reuse": "projection.reuse",
@@ -30,10 +29,7 @@ CHOICES = {
     "precision": "particles.precision",
     "seed": "seed",
 }
-"""The keys of a recipe that the options change."""
-
-RANDOM_ONLY = ("shape", "resolution", "patch", "classes")
-"""Sizes that a recipe's data and stages have already."""
+"""The keys of a recipe that options change, also of one for random data."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,68 +56,70 @@ class BenchRequest:
         """Return the recipe: the one that was named, or one for random data of these sizes."""
         if self.recipe is None:
             return self._random(device, registry)
-        unfit = [option for option in RANDOM_ONLY if getattr(self, option) is not None]
-        if unfit:
-            raise RunError(f"--{unfit[0]} is for random data, and '{self.recipe}' has its own; leave one out")
-        changes = self._changes({**SIZES, **CHOICES})
-        return load_recipe(self.recipe, [*changes, *self.overrides], registry=registry)
+        for option in ("shape", "resolution", "patch", "classes"):
+            if getattr(self, option) is not None:
+                raise RunError(f"--{option} is for random data, and '{self.recipe}' has its own; leave one out")
+        sizes = {"particles": "particles.count", "data": "data.count", "directions": "schedule.directions"}
+        return load_recipe(self.recipe, self._overrides({**sizes, **CHOICES}), registry=registry)
 
     def note(self, device: torch.device) -> str:
         """Return a note about sizes that are smaller by default, if there are any."""
         if self.recipe is not None or device.type != "cpu":
             return ""
-        smaller = {k: v for k, v in DEFAULTS[device.type].items() if getattr(self, k) is None}
+        smaller = {k: v for k, v in DEFAULTS["cpu"].items() if getattr(self, k) is None}
         words = (f"{k} {times(v) if isinstance(v, tuple) else format(v, ',')}" for k, v in smaller.items())
         return f"smaller by default on a CPU: {', '.join(words)}" if smaller else ""
 
     def _random(self, device: torch.device, registry: Registry) -> Recipe:
         """Return a recipe for random data: a stage of a pyramid, if there are patches that one can set."""
-        usual = {**DEFAULTS[device.type], "patch": 7, "classes": 0}
-        sizes = {k: v if getattr(self, k) is None else getattr(self, k) for k, v in usual.items()}
-        shape, grid = sizes["shape"], self.resolution
-        if grid is not None and len(shape) == 1:
-            raise RunError(f"points in {shape[0]} dimensions have no resolution; leave --resolution out")
-        if grid is not None and any(k > side for k, side in zip(grid, shape[1:], strict=True)):
-            raise RunError(f"a resolution of {times(grid)} is larger than the images, {times(shape)}")
-        names: dict[str, Any] = {"cdf": "histogram", "precision": "auto"}
-        names["projection"] = "uniform" if len(shape) == 1 else "conv-stack"
-        named = attrs.evolve(self, **{k: v for k, v in names.items() if getattr(self, k) is None})
-
-        def load(schedule: dict[str, Any]) -> Recipe:
-            content = {
-                "name": "random points" if len(shape) == 1 else "random images",
-                "data": {
-                    "use": "synthetic",
-                    "count": sizes["data"],
-                    "shape": shape,
-                    "classes": sizes["classes"],
-                },
-                "particles": {"count": sizes["particles"]},
-                "condition": "one-hot" if sizes["classes"] else "none",
-                "schedule": {**schedule, "directions": sizes["directions"]},
-            }
-            return load_recipe(content, [*named._changes(CHOICES), *self.overrides], registry=registry)
-
-        step_size = min(math.prod(shape), sizes["directions"] / 2)  # as in a pyramid
+        points = len(self.shape or DEFAULTS[device.type]["shape"]) == 1
+        usual = {
+            **DEFAULTS[device.type],
+            "patch": 7,
+            "classes": 0,
+            "projection": "uniform" if points else "conv-stack",
+            "cdf": "histogram",
+            "precision": "auto",
+        }
+        whole = attrs.evolve(self, **{k: v for k, v in usual.items() if getattr(self, k) is None})
+        shape: tuple[int, ...] = whole.shape or ()
+        step_size = min(math.prod(shape), (whole.directions or 0) / 2)  # as in a pyramid
         constant = {"use": "constant", "steps": 1, "step_size": step_size}
-        if len(shape) == 1:
-            return load(constant)
-        height, width = grid or shape[1:]
-        recipe = load(constant)
+        if points:
+            if self.resolution is not None:
+                raise RunError(f"points in {shape[0]} dimensions have no resolution; leave --resolution out")
+            return whole._with_schedule(constant, registry)
+        grid = self.resolution or shape[1:]
+        if any(k > side for k, side in zip(grid, shape[1:], strict=True)):
+            raise RunError(f"a resolution of {times(grid)} is larger than the images, {times(shape)}")
+        recipe = whole._with_schedule(constant, registry)
         with suppress(DataError):  # a projection without patches
-            recipe.projection.part.patched(sizes["patch"])
-            return load({"use": "pyramid", "entries": [f"({height}×{width}) [{sizes['patch']}]"]})
-        if (height, width) != shape[1:]:
+            recipe.projection.part.patched(whole.patch)
+            entries = [f"({times(grid)}) [{whole.patch}]"]
+            return whole._with_schedule({"use": "pyramid", "entries": entries}, registry)
+        if grid != shape[1:]:
             raise RunError(
                 f"projection '{recipe.projection.name}' has no patches, so that it is timed at the images' own "
                 f"resolution, {times(shape[1:])}; leave --resolution out"
             )
         return recipe
 
-    def _changes(self, places: dict[str, str]) -> list[str]:
-        """Return the options as `key=value` overrides of a recipe."""
+    def _with_schedule(self, schedule: dict[str, Any], registry: Registry) -> Recipe:
+        """Return a recipe for random data, with all sizes given, that has such a schedule."""
+        content = {
+            "name": "random points" if len(self.shape or ()) == 1 else "random images",
+            "data": {"use": "synthetic", "count": self.data, "shape": self.shape, "classes": self.classes},
+            "particles": {"count": self.particles},
+            "condition": "one-hot" if self.classes else "none",
+            "schedule": {**schedule, "directions": self.directions},
+        }
+        return load_recipe(content, self._overrides(CHOICES), registry=registry)
+
+    def _overrides(self, places: dict[str, str]) -> list[str]:
+        """Return the options, and then KEY=VALUE of the command, as overrides of a recipe."""
         values = {place: getattr(self, option) for option, place in places.items()}
-        return [f"{place}={value}" for place, value in values.items() if value is not None]
+        changes = [f"{place}={value}" for place, value in values.items() if value is not None]
+        return [*changes, *self.overrides]
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -139,11 +137,6 @@ def parse_resolution(text: str) -> tuple[int, int]:
     return sizes[0], sizes[-1]
 
 
-def parse_count(text: str) -> int:
-    """Return a whole number from 1 on."""
-    return _numbers(text, (1,), f"'{excerpt(text)}' must be a whole number from 1 on")[0]
-
-
 def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
     """Return the numbers of `3x32x32` or `3×32×32`, all from 1 on; raise `RunError` for anything else."""
     numbers = [whole_number(part) for part in re.split("[x×]", text)]
@@ -152,27 +145,28 @@ def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
     return tuple(number for number in numbers if number is not None)
 
 
-VARIABLE: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("particles", "data", "directions", "patch"), parse_count),
-    "resolution": parse_resolution,
-    "shape": parse_shape,
-}
-"""Options that a sweep can vary, each with the function that reads its values."""
+def _count(text: str) -> int:
+    return _numbers(text, (1,), f"'{excerpt(text)}' must be a whole number from 1 on")[0]
 
 
 def sweep(request: BenchRequest, text: str) -> tuple[str, dict[str, BenchRequest]]:
     """Return the key of `key=a,b,c`, and the request with each value in its place, by value as written."""
+    parsers: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(("particles", "data", "directions", "patch"), _count),
+        "resolution": parse_resolution,
+        "shape": parse_shape,
+    }
     key, equals, values = (part.strip() for part in text.partition("="))
     if not equals:
         raise RunError(f"--sweep '{excerpt(text)}' must be KEY=A,B,C as in particles=10000,50000")
-    if key not in VARIABLE:
-        raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, VARIABLE)}")
+    if key not in parsers:
+        raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, parsers)}")
     if getattr(request, key) is not None:
         raise RunError(f"--{key} and --sweep both say what '{key}' is; leave one out")
     requests: dict[str, BenchRequest] = {}
     for value in (part.strip() for part in values.split(",")):
         try:
-            requests[value] = attrs.evolve(request, **{key: VARIABLE[key](value)})
+            requests[value] = attrs.evolve(request, **{key: parsers[key](value)})
         except CswfError as error:
             raise RunError(f"--sweep {key}: {error}") from None
     return key, requests

@@ -13,7 +13,7 @@ import torch
 from rich.status import Status
 
 from cswf_core.bench import report
-from cswf_core.bench.measure import Effort, StepCost, measure, measure_ceilings, with_naive
+from cswf_core.bench.measure import Document, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
@@ -69,7 +69,8 @@ def bench(
         notes={value: one.note(chosen) for value, one in requests.items()},
         key=key,
         stage=stage,
-        effort=Effort(steps, warmup),
+        steps=steps,
+        warmup=warmup,
         naive=naive,
         as_json=as_json,
         out=out,
@@ -87,7 +88,8 @@ class Bench:
     notes: dict[str, str]
     key: str
     stage: int | None
-    effort: Effort
+    steps: int
+    warmup: int
     naive: bool
     as_json: bool
     out: Path | None
@@ -112,27 +114,27 @@ class Bench:
         """Return the result as a document and as text."""
         ceilings = measure_ceilings(device)
 
-        def timed(value: str, title: str) -> StepCost:
+        def timed(value: str, title: str) -> Document:
             status.update(words(f"timing steps{title}"))
-            result = measure(self.recipes[value], self.stage, self.effort, device, ceilings, ranks)
+            result = measure(self.recipes[value], self.stage, self.steps, self.warmup, device, ceilings, ranks)
             note = self.notes[value]
-            result = attrs.evolve(result, notes=(note,) if note else ())
+            result = {"command": self.command, **result, "notes": [note] if note else []}
             if self.naive and ranks.leads:
                 status.update(words(f"timing naive steps{title}"))
                 result = with_naive(result, device)
             return result
 
-        def row(value: str) -> report.SweepRow:
-            """Return a value's row; what does not fit into memory is one, too."""
+        def fitting(value: str) -> Document:
+            """Return a value's result; what does not fit into memory is one, too."""
             try:
-                return report.SweepRow(key=self.key, value=value, result=timed(value, f", {self.key} {value}"))
+                return timed(value, f", {self.key} {value}")
             except OutOfMemoryError as error:
                 if not ranks.alone:
                     raise
-                return report.SweepRow(key=self.key, value=value, result=None, error=str(error))
+                return {"error": str(error)}
 
         if not self.key:
             result = timed("", "")
-            return report.as_json(result, self.command), report.as_text(result)
-        rows = [row(value) for value in self.recipes]
-        return report.sweep_as_json(rows, self.command), report.sweep_as_text(rows)
+            return result, report.as_text(result)
+        rows = report.swept(self.key, {value: fitting(value) for value in self.recipes})
+        return rows, report.sweep_as_text(rows)

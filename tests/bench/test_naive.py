@@ -64,28 +64,18 @@ def test_directions_have_unit_length_and_there_are_as_many_as_asked_for():
     torch.testing.assert_close(torch.linalg.vector_norm(torch.cat(chunks), dim=1), torch.ones(25))
 
 
-def test_many_steps_bring_particles_to_the_data():
-    generator = torch.Generator().manual_seed(0)
-    z, data = torch.randn(3, 200, generator=generator), torch.randn(3, 300, generator=generator) * 0.2 + 5
-    for _ in range(30):
-        z = naive_step(z, data, random_directions(60, 3, generator), 2.0)
-    torch.testing.assert_close(z.mean(dim=1), data.mean(dim=1), atol=0.05, rtol=0)
-    torch.testing.assert_close(z.std(dim=1), data.std(dim=1), atol=0.05, rtol=0)
-
-
 def test_its_times_are_positive_and_tf32_is_left_as_it_was():
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
         with full_float32():
             assert torch.get_float32_matmul_precision() == "highest"
-        times = time_naive(5, 20, 30, 600, CPU)
+        milliseconds, highest = time_naive(5, 20, 30, 600, CPU)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
-    assert len(times.milliseconds) == 3
-    assert min(times.milliseconds) > 0
-    assert times.peak_memory_bytes > 0
+    assert len(milliseconds) == 3
+    assert min(*milliseconds, highest) > 0
 
 
 def test_the_docs_show_both_steps_as_they_are():

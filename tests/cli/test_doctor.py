@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from packaging.specifiers import SpecifierSet
 
 from cswf_core import installation
 from cswf_core.runs.record import PACKAGES
@@ -134,6 +135,15 @@ def test_an_old_package_and_one_that_is_not_there_are_broken(cswf, tmp_path, mon
     assert rows["nothing-like-it"]["advice"] == "`pip install 'nothing-like-it>=2'`"
     assert "never" not in rows
     assert "mnist" not in rows  # plugins are not looked at where packages are broken
+
+
+@pytest.mark.parametrize(
+    "version", ["1.5", "1.5.0", "1.10", "1.4.9", "1.5rc1", "1.5.0.dev2", "2.0a1+cu1", "1.5.post1"]
+)
+@pytest.mark.parametrize("bound", [">=1.5", ">=1.5.0", ">=1", ">=2.0", ""])
+def test_versions_are_compared_as_pip_compares_them(version, bound):
+    expected = SpecifierSet(bound).contains(version, prereleases=True)
+    assert installation._satisfies(version, bound) == expected
 
 
 def test_without_torch_the_doctor_still_speaks(cswf, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
-from cswf_core.bench.stopwatch import Stopwatch
+from cswf_core.bench.measure import Stopwatch
 from cswf_core.errors import CswfError, NotRepeatableError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory

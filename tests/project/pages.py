@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+import click
 
+from cswf_core.cli.program import cli
 from tests.project.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -79,6 +82,15 @@ def commands_of(block: Block) -> list[Command]:
         line, _, printed = joined.partition("\n")
         found.append(Command(line, printed))
     return found
+
+
+def commands(command: click.Command = cli, path: str = "cswf") -> Iterator[tuple[str, click.Command]]:
+    """Every command of cswf with its name, `cswf data pack`; a group before its commands."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), f"{path} {name}")
 
 
 def matches(expected: str, printed: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,6 +15,12 @@ SOURCES = sorted(path for package in ("cswf_core", "cswf_plugins") for path in (
 def read(name: str) -> str:
     """The text of a file of the repository."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def blocks(name: str, kind: str) -> list[str]:

@@ -12,8 +12,7 @@ import click
 import pytest
 
 from cswf_core.recipe import RecipeError, load_recipe
-from reference.commands import commands
-from tests.project.pages import DOCS, PAGES, Block, blocks_of, commands_of, matches
+from tests.project.pages import DOCS, PAGES, Block, blocks_of, commands, commands_of, matches
 from tests.project.sources import ROOT
 
 RUN = [page for page in PAGES if any(block.decided and "skip" not in block.words for block in blocks_of(page))]

@@ -11,7 +11,7 @@ import yaml
 
 from cswf_core.recipe import builtin_recipes
 from tests.project.pages import DOCS, PAGES, blocks_of, matches
-from tests.project.sources import ROOT, SOURCES, blocks, read
+from tests.project.sources import ROOT, SOURCES, blocks, read, tree
 
 MISTAKES = {
     "theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)": "theta",
@@ -79,9 +79,9 @@ def sentences() -> set[str]:
     """Every text in the sources but for docstrings, with a space where a value is put in."""
     texts = set()
     for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree(path)))
+        alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
             if isinstance(node, ast.JoinedStr):
                 parts = [n.value if isinstance(n, ast.Constant) else " " for n in node.values]
                 texts.add("".join(parts))

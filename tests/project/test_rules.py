@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.sources import ROOT, SOURCES, names
+from tests.project.sources import ROOT, SOURCES, names, tree
 
 ENGINE = ("flow", "model", "online", "kernels")
 """Packages of `cswf_core` that keep all the rules; class names are compared everywhere."""
@@ -99,15 +99,15 @@ def too_large(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
 def class_names(trees: dict[str, ast.AST]) -> dict[str, list[str]]:
     """Return where each class is defined, file:line, by its name."""
     places = defaultdict(list)
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
+    for file, syntax in trees.items():
+        for node in ast.walk(syntax):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file}:{node.lineno}")
     return places
 
 
 def parsed(paths: list[Path]) -> dict[str, ast.AST]:
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in paths}
+    return {str(path.relative_to(ROOT)): tree(path) for path in paths}
 
 
 @pytest.mark.parametrize("package", ENGINE)
@@ -168,9 +168,16 @@ def test_packed_assignments_are_recognised(code, places):
     assert packed(ast.parse(code)) == places
 
 
-def test_conditions_that_assign_are_recognised():
+def test_other_faults_are_recognised():
     assert walruses(ast.parse("[y for x in xs if (y := f(x))]")) == [1]
     assert walruses(ast.parse("if y := f(x):\n    z = [y for x in xs if x]")) == []
+    trees = {
+        "a.py": ast.parse("class A: pass"),
+        "b.py": ast.parse("def f():\n    class A: pass\nclass B: pass"),
+    }
+    assert class_names(trees) == {"A": ["a.py:1", "b.py:2"], "B": ["b.py:3"]}
+    for code in ("x = 1", "y.x = 1", "x: int", "def x(): ...", "def f(*, x): ...", "class x: ..."):
+        assert ("x", 1) in names(ast.parse(code))
 
 
 def test_large_functions_are_recognised():
@@ -182,18 +189,3 @@ def test_large_functions_are_recognised():
     assert list(too_large(ast.parse("class A:\n    async " + many.format("h,")))) == [("f", 2, "8 parameters")]
     for decorator in ("@triton.jit", '@triton.jit(do_not_specialize=["h"])'):
         assert list(too_large(ast.parse(f"{decorator}\n{many.format('h,')}"))) == []
-
-
-def test_classes_of_the_same_name_are_recognised_wherever_they_stand():
-    trees = {
-        "a.py": ast.parse("class A: pass"),
-        "b.py": ast.parse("def f():\n    class A: pass\nclass B: pass"),
-    }
-    assert class_names(trees) == {"A": ["a.py:1", "b.py:2"], "B": ["b.py:3"]}
-
-
-@pytest.mark.parametrize(
-    "code", ["lent = 1", "x.lent = 1", "lent: int", "def lent(): ...", "def f(*, lent): ...", "class lent: ..."]
-)
-def test_names_are_recognised_wherever_they_are_given(code):
-    assert ("lent", 1) in names(ast.parse(code))

@@ -1,14 +1,26 @@
-"""The documentation as a site: built with warnings as errors, and complete in itself."""
+"""The documentation as a site: built with warnings as errors, complete, and asking no other host."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort, PluginError
 
-from tests.processes import PYTHON, completed
+from cswf_core import hookspecs, interfaces
+from cswf_core.plugins import KINDS
+from cswf_core.recipe import builtin_recipes
+from cswf_core.recipe.fields import options
+from cswf_core.recipe.sections import KEYS, SECTIONS, EvaluateSection, OnlineSection, ReuseSection
+from reference import site as hooks
+from tests.processes import completed
+from tests.project.pages import commands
 from tests.project.sources import ROOT
 
 pytestmark = pytest.mark.packaging
@@ -23,21 +35,24 @@ FLAGS = (
 @pytest.fixture(scope="module")
 def site(made_once) -> Path:
     """The site as `make docs` builds it."""
+    return made_once(
+        "site", lambda to: build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(to)))
+    )
 
-    def build(folder: Path) -> None:
-        built = completed(PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT)
-        assert built.returncode == 0, built.stdout + built.stderr
 
-    return made_once("site", build)
+@pytest.fixture(scope="module")
+def page(site):
+    """Returns a page's HTML by its name, `reference/hooks`."""
+    return lambda name: (site / f"{name}.html").read_text("utf-8")
 
 
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
-    for page in pages:
-        text = page.read_text("utf-8")
-        assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]*"', text) == [], page
-        assert "<!-- generated:" not in text, page
+    for path in pages:
+        text = path.read_text("utf-8")
+        assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]*"', text) == [], path
+        assert "<!-- generated:" not in text, path
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
@@ -56,16 +71,103 @@ def test_search_works_in_a_folder_opened_from_disk(site, tmp_path):
     ],
 )
 def test_a_fault_of_a_page_is_an_error(fault, files, tmp_path):
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-    from mkdocs.exceptions import Abort
-
     (tmp_path / "docs").mkdir()
     for name, text in files.items():
         (tmp_path / "docs" / name).write_text(text)
     places = {"docs_dir": str(tmp_path / "docs"), "site_dir": str(tmp_path / "site")}
-    config = load_config(
-        str(ROOT / "mkdocs.yml"), **places, nav=["index.md"], hooks=[], plugins=[], extra_css=[], strict=True
-    )
+    bare = {"hooks": [], "plugins": [], "extra_css": []}
+    config = load_config(str(ROOT / "mkdocs.yml"), **places, **bare, nav=["index.md"], strict=True)
     with pytest.raises(Abort):
         build(config)
+
+
+def test_hooks_and_all_that_plugins_derive_from_or_import_is_documented(page):
+    """A name without a docstring, or a help, has no place on a page."""
+    for spec in (hookspecs.Registration, hookspecs.Watching):
+        for name in vars(spec):
+            assert name.startswith("_") or f'id="{spec.__module__}.{spec.__name__}.{name}"' in page(
+                "reference/hooks"
+            )
+    contracts = {kind: page(f"reference/contracts/{kind}") for kind in (*KINDS, "shared")}
+    for kind, (_, contract) in KINDS.items():
+        for name in (*vars(contract), *getattr(contract, "__annotations__", {})):
+            place = f'id="{contract.__module__}.{contract.__name__}.{name}"'
+            assert name.startswith("_") or place in contracts[kind], name
+    for name in interfaces.__all__:
+        assert re.search(rf'id="cswf_core\.[\w.]+\.{name}"', "".join(contracts.values())), name
+
+
+def test_every_command_and_option_is_documented(page):
+    sections = dict(
+        re.findall(r'<h\d id="(cswf[\w-]*)"(.*?)(?=<h\d|\Z)', page("reference/commands"), re.DOTALL)
+    )
+    for path, command in commands():
+        assert command.help, path
+        for parameter in command.params:
+            shown = parameter.make_metavar(click.Context(command)).strip("[].")
+            if isinstance(parameter, click.Option):
+                shown = parameter.opts[0]
+                assert parameter.help, (path, shown)
+            assert shown in sections[path.replace(" ", "-")], (path, shown)
+
+
+def test_every_key_of_recipes_is_documented(page):
+    text = page("reference/recipe-keys")
+    for key in KEYS:
+        assert re.search(rf"<td><code>{key}[.<]", text), key
+    sections = {**SECTIONS, "evaluate": EvaluateSection, "online": OnlineSection, "projection": ReuseSection}
+    for section, cls in sections.items():
+        for name in options(cls):
+            assert f"<td><code>{section}.{name}</code></td>" in text, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_plugin_and_parameter_is_documented(kind, registry, page):
+    text = page(f"reference/plugins/{kind}")
+    sections = dict(re.findall(rf'<h2 id="{kind}-([\w-]+)">(.*?)(?=<h2|\Z)', text, re.DOTALL))
+    for plugin in registry.plugins:
+        if plugin.owner.kind == kind and plugin.owner.distribution == "cswf":
+            own = sections[plugin.owner.name]
+            for subject in ("What it is", "Cost", "When not to use it"):
+                assert f"<strong>{subject}:</strong>" in own, (plugin.owner, subject)
+            for name in options(plugin.factory):
+                assert f"<td><code>{name}</code></td>" in own, (plugin.owner, name)
+
+
+def test_recipes_sources_and_templates_are_shown(page):
+    assert all(
+        f"<td><code>{name}</code></td>" in page("reference/built-in-recipes") for name in builtin_recipes()
+    )
+    text = re.sub(r"<[^>]+>", "", page("examples"))
+    assert "class Brightness(ConditionEncoder):" in text
+    assert "class StraightLines(CDFEstimator):" in text
+    assert "{{" not in text
+
+
+def test_what_is_unknown_or_lacks_words_is_refused():
+    with pytest.raises(PluginError, match="nothing makes 'contract'; known: keys, "):
+        hooks.made("contract", "sampler")
+    with pytest.raises(PluginError, match=r"^parameter 'bins' has no documentation: write a docstring"):
+        hooks.required(" ", "parameter 'bins'")
+
+
+def test_names_lead_to_their_explanation(page):
+    assert 'href="shared.html#cswf_core.errors.DataError"><code>DataError</code>' in page(
+        "reference/contracts/dataset"
+    )
+    file = SimpleNamespace(file=SimpleNamespace(src_uri="reference/hooks.md"))
+    alone = (
+        "<pre><code>Draw</code></pre><h2><code>Draw</code></h2><a href=''><code>Draw</code></a><code>x</code>"
+    )
+    assert hooks.on_page_content(alone, page=file) == alone
+    linked = hooks.on_page_content("<code>Draw.skip</code>", page=file)
+    assert (
+        linked
+        == '<autoref optional identifier="cswf_core.interfaces.draw.Draw.skip"><code>Draw.skip</code></autoref>'
+    )
+
+
+def test_links_out_of_the_docs_are_names_on_the_site(page):
+    assert "<code>cswf-strokes/</code> is a whole package" in page("examples")
+    assert '<a href="index.html#more-pictures">README</a>' in page("results")
+    assert "](../README.md" in (ROOT / "docs/results.md").read_text("utf-8")
