@@ -26,14 +26,13 @@ from cswf_core.model.shards import MANIFEST, ShardJob, is_shards, write_shards
 from cswf_core.numbers import whole_number
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.read import read_images, read_mask
-from cswf_core.runs.samples import completions_picture, samples_picture
 from cswf_core.recipe import RecipeError
 from cswf_core.recipe.render import from_yaml
 from cswf_core.runs.durable import make_folder, open_plainly, write_durably
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.samples import archive, completions_picture, samples_picture, tell_drift
 from cswf_core.runs.screen import WorkProgress
-from cswf_core.runs.samples import archive, tell_drift
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
 

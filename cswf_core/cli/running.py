@@ -22,8 +22,7 @@ from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.runs.screen import BarProgress, LineProgress, WorkProgress
-from cswf_core.runs.screen import console, table
+from cswf_core.runs.screen import BarProgress, LineProgress, WorkProgress, console, table
 from cswf_core.scores.replicas import Group
 from cswf_core.session import run as runs
 from cswf_core.session.devices import follow, is_rank

@@ -21,15 +21,14 @@ from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
-from cswf_core.runs.samples import samples_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, say_json
-from cswf_core.runs.screen import WorkProgress
-from cswf_core.runs.screen import console, table, words
+from cswf_core.runs.samples import samples_picture
 from cswf_core.runs.scores import mapping
+from cswf_core.runs.screen import WorkProgress, console, table, words
 from cswf_core.scores.replicas import groups
 from cswf_core.scores.tables import Format, document_table
 from cswf_core.session.run import refresh_report, write_features, write_scores
