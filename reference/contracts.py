@@ -12,25 +12,18 @@ from reference.markdown import anchor, code, heading, prose, required, section, 
 
 INTERFACES = "cswf_core.interfaces"
 
-BESIDE = {
-    "cdf": ("cswf_core.kernels.rows:Rows",),
-    "condition": (f"{INTERFACES}.observation",),
-    "dataset": (f"{INTERFACES}.stored",),
-}
+BESIDE = {"cdf": ("cswf_core.kernels.rows:Rows",)}
 """Kind → modules, or single classes of them, that its contract needs besides its own module."""
 
 SHARED = (
     f"{INTERFACES}.space",
     f"{INTERFACES}.draw:Draw",
     f"{INTERFACES}.draw:Key",
-    f"{INTERFACES}.parameter",
-    f"{INTERFACES}.size",
-    f"{INTERFACES}.owner",
-    f"{INTERFACES}.files",
+    f"{INTERFACES}.contract",
 )
 """Modules, or single classes of them, that plugins of every kind meet."""
 
-FUNCTIONS = {f"{INTERFACES}.parameter": ("parameter",)}
+FUNCTIONS = {f"{INTERFACES}.contract": ("parameter",)}
 """Functions that plugins call, by their module."""
 
 

@@ -18,9 +18,6 @@ from cswf_core.interfaces import CDFEstimator, DatasetSource, Owner, ProjectionS
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
 
-UNIT_TOLERANCE = 1e-3
-"""How far a direction's length may be from 1."""
-
 CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {
     ProjectionSampler: {"sees_data": ("fitted",), "adapts": ("adapted",)},
     CDFEstimator: {"displaces": ("displace", "between")},
@@ -120,19 +117,47 @@ class Adapter:
     def _finite(self, value: Tensor, method: str) -> Tensor:
         """Return `value` if it has no NaN and no infinity. Reads one number back from the device."""
         if not is_finite(value):
-            bad = int((~torch.isfinite(value)).sum())
-            raise self._fault(method, "finite numbers", f"{bad} of {value.numel()} that are NaN or infinite")
+            got = f"{not_finite(value)} of {value.numel()} that are NaN or infinite"
+            raise self._fault(method, "finite numbers", got)
         return value
 
-    def _unit(self, rows: Tensor, method: str) -> Tensor:
-        """Return `rows` (H×d) if each has length 1. Reads one number back from the device."""
+    def _unit(self, rows: Tensor, method: str, tolerance: float = 1e-3) -> Tensor:
+        """Return `rows` (H×d) if each has length 1, within `tolerance`. Reads numbers back from the device."""
         self._finite(rows, method)
-        error = (torch.linalg.vector_norm(rows, dim=1) - 1).abs()
-        if bool((error > UNIT_TOLERANCE).any()):
-            worst = int(error.argmax())
-            length = float(torch.linalg.vector_norm(rows[worst]))
-            raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
+        if len(rows):
+            worst, length = farthest_from_unit(rows)
+            if not abs(length - 1) <= tolerance:
+                raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
         return rows
+
+
+def not_finite(values: Tensor, dim: int | None = None) -> int:
+    """Return how many numbers are NaN or infinite; with `dim`, how many rows or columns along it have such."""
+    bad = ~torch.isfinite(values)
+    return int((bad if dim is None else bad.any(dim=dim)).sum())
+
+
+def farthest_from_unit(rows: Tensor) -> tuple[int, float]:
+    """Return which of some rows (H×d) has the length farthest from 1, and that length; NaN is farthest."""
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    worst = int((lengths - 1).abs().nan_to_num(torch.inf).argmax())
+    return worst, float(lengths[worst])
+
+
+def greatest_fall(curves: Tensor) -> float:
+    """Return by how much a row (of H×n) falls at most from one column to the next; below 0, it only rises."""
+    return float(-curves.diff(dim=1).min())
+
+
+def parts_apart(a: Tensor, b: Tensor) -> float:
+    """Return how far a column of a (d×n) is at most from that of b, in parts of its length."""
+    lengths = torch.linalg.vector_norm(b, dim=0).clamp_min(1e-12)
+    return float((torch.linalg.vector_norm(a - b, dim=0) / lengths).max())
+
+
+def transpose_gap(v: Tensor, Au: Tensor, Atv: Tensor, u: Tensor) -> Tensor:
+    """Return v·Au − Aᵀv·u, which is 0 for a matrix A and its transpose: n numbers, of columns."""
+    return (v * Au).sum(dim=0) - (Atv * u).sum(dim=0)
 
 
 def sizes(shape: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from cswf_core.checks.adapter import Adapter, calling, short
 from cswf_core.checks.data import check_conditions
 from cswf_core.errors import DataError
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, Observation, Owner, Stratum
-from cswf_core.interfaces.stored import READ
+from cswf_core.interfaces.dataset import READ
 
 SAMPLES_CHECKED = 64
 """Samples that an observation is checked on."""
@@ -101,17 +101,22 @@ class CheckedCondition(Adapter, ConditionEncoder):
         self._check_origin(conditions, data)
         return answer
 
-    def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
-        method = "observation"
-        right = "an orthogonal projection"
-        with calling(self.owner, method):
+    def observed_parts(self, observation: Observation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return O x, P x and O O x: d×n each."""
+        with calling(self.owner, "observation"):
             seen = observation.seen(x)
             free = observation.free(x)
             picture = observation.shown(x)
             again = observation.seen(seen)
         for part in (seen, free, picture, again):
-            self._like(part, method, x)
-        x, seen, free, again = (part[:, :SAMPLES_CHECKED] for part in (x, seen, free, again))
+            self._like(part, "observation", x)
+        return seen, free, again
+
+    def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
+        method = "observation"
+        right = "an orthogonal projection"
+        parts = self.observed_parts(observation, x)
+        x, seen, free, again = (part[:, :SAMPLES_CHECKED] for part in (x, *parts))
         if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):
             raise self._fault(method, right, "one that changes what it has projected")
         if bool(((seen * free).sum(dim=0).abs() > 1e-3 * (x * x).sum(dim=0)).any()):

@@ -6,15 +6,12 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, calling, short, sizes
+from cswf_core.checks.adapter import Adapter, calling, not_finite, short, sizes
 from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner, StoredImages
 
 GIVEN = Owner("dataset", "data", "given", "")
 """The owner of data that came through no plugin."""
-
-PIXEL_ROUNDING = 1e-5
-"""How far beyond [−1, 1) rounding may bring a pixel."""
 
 
 class CheckedSource(Adapter, DatasetSource):
@@ -62,8 +59,9 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     if len(data) == 0:
         raise DataError(f"{owner}: the data set is empty")
     if not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x)).any(dim=0).sum())
-        raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
+        raise DataError(
+            f"{owner}: {not_finite(x, dim=0):,} of {len(data):,} samples have NaN or infinite values"
+        )
     check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
     if data.held_out is not None:
         held_out = check_dataset(data.held_out, owner)
@@ -77,15 +75,21 @@ def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
     """Return data of a source if pixels lie in [−1, 1) and their bins do not reach beyond."""
     if not data.space.is_image or data.stored is not None:
         return data
-    low = float(data.x.min())
-    high = float(data.x.max())
-    if low < -1 - PIXEL_ROUNDING or high > 1 - data.bin_width + PIXEL_ROUNDING:
+    fits, low, high = pixel_range(data)
+    if not fits:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
         raise PluginError(
             f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
             "v/128 − 1, with a bin_width of 1/128"
         )
     return data
+
+
+def pixel_range(data: Dataset) -> tuple[bool, float, float]:
+    """Return whether pixels and their bins lie in [−1, 1), but for rounding; the least and greatest pixel."""
+    low = float(data.x.min())
+    high = float(data.x.max())
+    return low >= -1 - 1e-5 and high <= 1 - data.bin_width + 1e-5, low, high
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -169,7 +173,7 @@ def check_conditions(value: object, owner: Owner, method: str, count: int, class
     if vectors is not None:
         if vectors.ndim != 2 or vectors.shape[1] != count:
             raise fault(f"condition vectors of shape l×{count}", sizes(vectors.shape))
-        bad = int((~torch.isfinite(vectors)).sum())
+        bad = not_finite(vectors)
         if bad:
             raise fault("finite numbers", f"{bad} of {vectors.numel()} that are NaN or infinite")
     return value

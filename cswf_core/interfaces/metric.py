@@ -12,11 +12,10 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces.contract import Contract
+from cswf_core.interfaces.condition import Observation
+from cswf_core.interfaces.contract import Contract, NeededFiles
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
-from cswf_core.interfaces.files import NeededFiles
-from cswf_core.interfaces.observation import Observation
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
