@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,9 +61,8 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        raise PluginError(
-            f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
-        ) from error
+        said = f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
+        raise PluginError(said) from error
 
 
 def _line_in_plugin(error: BaseException) -> str:
@@ -81,9 +81,13 @@ class Adapter:
     plugin: Any
     owner: Owner
 
-    def _adapt(self, plugin: object, owner: Owner) -> None:
+    def __init__(self, plugin: Any, owner: Owner) -> None:
+        """Take a plugin's place: its flags and numbers that the contract names are the adapter's too."""
         self.plugin = plugin
         self.owner = owner
+        for contract in type(self).__bases__[1:]:
+            for name in inspect.get_annotations(contract):
+                setattr(self, name, getattr(plugin, name))
         for each in (plugin, *parameters_of(plugin)):  # a parameter may be a plugin itself
             fault = undeclared(type(each))
             if fault:
@@ -94,7 +98,7 @@ class Adapter:
             return getattr(self.plugin, method)(*arguments, **named)
 
     def _fault(self, method: str, expected: str, got: str) -> PluginError:
-        return PluginError(f"{self.owner}: {method} must return {expected}, got {got}")
+        return faulty(self.owner, method, expected, got)
 
     def _tensor(
         self, value: object, method: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -121,14 +125,25 @@ class Adapter:
             raise self._fault(method, "finite numbers", got)
         return value
 
-    def _unit(self, rows: Tensor, method: str, tolerance: float = 1e-3) -> Tensor:
-        """Return `rows` (H×d) if each has length 1, within `tolerance`. Reads numbers back from the device."""
+    def _unit(self, rows: Tensor, method: str) -> Tensor:
+        """Return `rows` (H×d) if each has length 1, within 10⁻³. Reads numbers back from the device."""
         self._finite(rows, method)
         if len(rows):
             worst, length = farthest_from_unit(rows)
-            if not abs(length - 1) <= tolerance:
+            if abs(length - 1) > 1e-3:
                 raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
         return rows
+
+    def _whole(self, value: object, method: str, least: int) -> int:
+        """Return `value` if it is a whole number of `least` or more."""
+        if not isinstance(value, int) or value < least:
+            raise self._fault(method, f"a whole number, {least} or more", repr(value))
+        return value
+
+
+def faulty(owner: Owner, method: str, expected: str, got: str) -> PluginError:
+    """Return the error of an answer that does not fit the contract."""
+    return PluginError(f"{owner}: {method} must return {expected}, got {got}")
 
 
 def not_finite(values: Tensor, dim: int | None = None) -> int:

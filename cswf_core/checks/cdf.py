@@ -16,17 +16,11 @@ class CheckedCDF(Adapter, CDFEstimator):
     """A CDF estimator whose fits, maps and displacements are what the contract says."""
 
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.displaces = plugin.displaces
-        self.compact = plugin.compact
-        self.bins = plugin.bins
-        self.extrapolates = plugin.extrapolates
+        super().__init__(plugin, owner)
         for side in ("particles", "data"):
             part: object = getattr(plugin, side)
             if part is not None and not isinstance(part, Part):
                 raise self._fault(side, "None or a Part", repr(part))
-        self.particles = plugin.particles
-        self.data = plugin.data
         self._proved = False
         """Whether a fit has been looked at, and was a distribution in every row."""
 

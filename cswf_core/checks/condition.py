@@ -22,14 +22,10 @@ class CheckedCondition(Adapter, ConditionEncoder):
     """A condition encoder whose Y, θ_y, weights and observations are what the contract says."""
 
     def __init__(self, plugin: ConditionEncoder, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        amplifier: object = getattr(plugin, "amplifier", None)
+        super().__init__(plugin, owner)
+        amplifier: object = self.amplifier
         if not isinstance(amplifier, (int, float)) or not math.isfinite(amplifier):
             raise self._fault("amplifier", "a finite number ξ", repr(amplifier))
-        self.amplifier = amplifier
-        self.full_dimension = plugin.full_dimension
-        self.dequantised = plugin.dequantised
-        self.carries_held_out = plugin.carries_held_out
         if self.dequantised and amplifier == 0:
             raise self._fault("dequantised", "False where the amplifier is 0", "True")
 
@@ -51,10 +47,7 @@ class CheckedCondition(Adapter, ConditionEncoder):
 
     def length(self, data: Dataset) -> int:
         """Return l, the dimension of Y."""
-        answer = self._call("length", data)
-        if not isinstance(answer, int) or answer < 0:
-            raise self._fault("length", "a whole number, 0 or more", repr(answer))
-        return answer
+        return self._whole(self._call("length", data), "length", 0)
 
     def project(
         self, theta_y: Tensor, conditions: Conditions, *, count: int | None = None, check: bool = True
@@ -141,11 +134,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
         if answer is None:
             return None
         if not isinstance(answer, Tensor) or answer.dtype != torch.int64 or answer.ndim != 1 or not len(answer):
-            got = (
-                f"{tuple(answer.shape)} of {short(answer.dtype)}"
-                if isinstance(answer, Tensor)
-                else repr(answer)
-            )
+            is_tensor = isinstance(answer, Tensor)
+            got = f"{tuple(answer.shape)} of {short(answer.dtype)}" if is_tensor else repr(answer)
             raise self._fault("balance", "None or indices of data (int64)", got)
         if int(answer.min()) < 0 or int(answer.max()) >= N:
             got = f"{int(answer.min())} … {int(answer.max())}"

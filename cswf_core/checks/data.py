@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, calling, not_finite, short, sizes
+from cswf_core.checks.adapter import Adapter, calling, faulty, not_finite, short, sizes
 from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner, StoredImages
 
@@ -16,11 +18,6 @@ GIVEN = Owner("dataset", "data", "given", "")
 
 class CheckedSource(Adapter, DatasetSource):
     """A data source whose samples are finite, of one shape, and labelled as they say."""
-
-    def __init__(self, plugin: DatasetSource, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.starts = plugin.starts
-        self.opens = plugin.opens
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU."""
@@ -44,8 +41,8 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     """Return a data set if it is not empty, finite, and has fitting labels."""
 
     def fault(expected: str, got: str) -> PluginError:
-        said = "data must be" if owner is GIVEN else f"{owner}: load must return"
-        return PluginError(f"{said} {expected}, got {got}")
+        given = PluginError(f"data must be {expected}, got {got}")
+        return given if owner is GIVEN else faulty(owner, "load", expected, got)
 
     if not isinstance(data, Dataset):
         raise fault("a Dataset", type(data).__name__)
@@ -113,9 +110,7 @@ class CheckedImages(StoredImages):
 def check_stored(images: object, owner: Owner = GIVEN) -> StoredImages:
     """Return stored images behind their checks, if they are images, not none, and have fitting labels."""
 
-    def fault(expected: str, got: str) -> PluginError:
-        return PluginError(f"{owner}: open must return {expected}, got {got}")
-
+    fault = partial(faulty, owner, "open")
     if not isinstance(images, StoredImages):
         raise fault("StoredImages", type(images).__name__)
     if not images.space.is_image:
@@ -140,14 +135,12 @@ def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset |
     if start is None:
         return None
     if not isinstance(start, Dataset):
-        raise PluginError(f"{owner}: start must return None or a Dataset, got {type(start).__name__}")
+        raise faulty(owner, "start", "None or a Dataset", type(start).__name__)
     d = data.space.dimension
     x = start.x
     if x.ndim != 2 or x.shape[0] != d or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
-        raise PluginError(
-            f"{owner}: start must return x with d = {d} rows of finite floating-point numbers, "
-            f"got {sizes(x.shape)} of {short(x.dtype)}"
-        )
+        expected = f"x with d = {d} rows of finite floating-point numbers"
+        raise faulty(owner, "start", expected, f"{sizes(x.shape)} of {short(x.dtype)}")
     check_conditions(start.conditions, owner, "start", len(start), len(data.classes))
     return start
 
@@ -155,9 +148,7 @@ def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset |
 def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
     """Return conditions if there is one per sample and every label names a class."""
 
-    def fault(expected: str, got: str) -> PluginError:
-        return PluginError(f"{owner}: {method} must return {expected}, got {got}")
-
+    fault = partial(faulty, owner, method)
     if not isinstance(value, Conditions):
         raise fault("Conditions", type(value).__name__)
     labels = value.labels

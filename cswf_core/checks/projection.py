@@ -38,12 +38,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
     """A projection sampler whose directions have the right shape, unit length and one adjoint."""
 
     def __init__(self, plugin: ProjectionSampler, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.tempered = plugin.tempered
-        self.sees_data = plugin.sees_data
-        self.isotropic = plugin.isotropic
-        self.adapts = plugin.adapts
-        self.looks_at = plugin.looks_at
+        super().__init__(plugin, owner)
         if self.looks_at is not None and (not isinstance(self.looks_at, int) or self.looks_at < 1):
             raise self._fault("looks_at", "None or a whole number, 1 or more", repr(self.looks_at))
         self._proved: set[tuple[Space, type[Projection]]] = set()
@@ -193,7 +188,4 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""
-        answer = self._call("together", space)
-        if not isinstance(answer, int) or answer < 1:
-            raise self._fault("together", "a whole number, 1 or more", repr(answer))
-        return answer
+        return self._whole(self._call("together", space), "together", 1)

@@ -16,7 +16,6 @@ from cswf_core.interfaces import (
     Coordinates,
     Key,
     LinearMap,
-    Owner,
     ProjectionSampler,
     Schedule,
     Space,
@@ -29,10 +28,6 @@ MAP_TOLERANCE = 1e-3
 
 class CheckedSchedule(Adapter, Schedule):
     """A schedule whose stages can be run."""
-
-    def __init__(self, plugin: Schedule, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.adaptive = plugin.adaptive
 
     def stages(self, space: Space, projection: ProjectionSampler) -> tuple[Stage, ...]:
         """Return the stages for data in `space`, in order."""
@@ -89,10 +84,6 @@ def is_step_size(eta: object) -> TypeGuard[float]:
 
 class CheckedCoordinates(Adapter, Coordinates):
     """Coordinates whose map W is linear in shape, can be undone, and has the transpose it says."""
-
-    def __init__(self, plugin: Coordinates, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.sees_data = plugin.sees_data
 
     def fit(self, space: Space, x: Tensor) -> LinearMap | None:
         """Return W for data x (d×N); None: w is x itself."""

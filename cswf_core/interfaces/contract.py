@@ -11,8 +11,6 @@ import attrs
 
 from cswf_core.files import bytes_of
 
-_FIELD = type(attrs.field())
-
 
 class Contract(abc.ABC):  # noqa: B024  the contracts have abstract methods
     """A contract that plugins implement as attrs classes, whose fields are the parameters of recipes.
@@ -33,7 +31,7 @@ class Contract(abc.ABC):  # noqa: B024  the contracts have abstract methods
         own = vars(cls).get("__annotations__", {})
         for contract in (base for base in cls.__mro__[1:] if Contract in (base, *base.__bases__)):
             for name in _flags(contract) & own.keys() & vars(cls).keys():
-                if not isinstance(vars(cls)[name], _FIELD):
+                if not isinstance(vars(cls)[name], type(attrs.field())):
                     own[name] = ClassVar[Any]
 
 
