@@ -53,20 +53,10 @@ PARAMETERS = {
 }
 """Parameters with which a plugin is checked, small or needed; beyond the first, in `make test-all`."""
 
-NETWORK = set(
-    [
-        "fid",
-        "fid-infinity",
-        "kid",
-        "inception-score",
-        "frechet-dinov2",
-        "precision-recall",
-        "density-coverage",
-        "class-fid",
-        "completion-fid",
-        "perceptual-distance",
-    ]
-)
+NETWORK = {
+    *("fid", "fid-infinity", "kid", "inception-score", "frechet-dinov2", "precision-recall"),
+    *("density-coverage", "class-fid", "completion-fid", "perceptual-distance"),
+}
 """Metrics that look at images with a network, which takes a tenth of a second for each."""
 
 LARGE = {"fashion-mnist", "cifar10", "celeba"}
