@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from cswf_core.errors import PluginError
-from cswf_core.interfaces import Owner
+from cswf_core.interfaces import Owner, Projection
 from cswf_core.plugins import KINDS
 from tests.conftest import small_flow
 
@@ -30,3 +30,26 @@ def refused(complaint: str, **part: object) -> None:
     with pytest.raises(PluginError, match=complaint) as error:
         small_flow(**part, owners=OWNERS).run()
     named(error, kind)
+
+
+class Spied(Projection):
+    """Directions by way of an operator that notes who asks for what, and of which shape."""
+
+    def __init__(self, theta, calls=None):
+        self.theta, self.calls = theta, [] if calls is None else calls
+
+    @property
+    def shape(self):
+        return tuple(self.theta.shape)
+
+    def project(self, x):
+        self.calls.append(("project", tuple(x.shape)))
+        return self.theta @ x
+
+    def adjoint(self, a):
+        self.calls.append(("adjoint", tuple(a.shape)))
+        return self.theta.T @ a
+
+    def dense(self):
+        self.calls.append(("dense", self.shape))
+        return self.theta

@@ -33,8 +33,7 @@ from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
-from tests.checks.parts import OWNERS, named, refused, variant
-from tests.checks.test_operators import Spied
+from tests.checks.parts import OWNERS, Spied, named, refused, variant
 from tests.conftest import random_data, small_flow
 
 

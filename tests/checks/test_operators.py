@@ -9,37 +9,14 @@ import pytest
 import torch
 
 from cswf_core.errors import PluginError
-from cswf_core.interfaces import Projection, ProjectionSampler
+from cswf_core.interfaces import ProjectionSampler
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Pyramid
-from tests.checks.parts import OWNERS, named, variant
+from tests.checks.parts import OWNERS, Spied, named, variant
 from tests.conftest import small_flow
 from tests.flow.kinds import ENTRIES, images
-
-
-class Spied(Projection):
-    """Directions by way of an operator that notes who asks for what, and of which shape."""
-
-    def __init__(self, theta, calls=None):
-        self.theta, self.calls = theta, [] if calls is None else calls
-
-    @property
-    def shape(self):
-        return tuple(self.theta.shape)
-
-    def project(self, x):
-        self.calls.append(("project", tuple(x.shape)))
-        return self.theta @ x
-
-    def adjoint(self, a):
-        self.calls.append(("adjoint", tuple(a.shape)))
-        return self.theta.T @ a
-
-    def dense(self):
-        self.calls.append(("dense", self.shape))
-        return self.theta
 
 
 @attrs.frozen

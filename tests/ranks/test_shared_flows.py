@@ -101,31 +101,18 @@ def taken(kind, ranks=None, *, count=PARTICLES, data=DATA):
 
 
 ALIKE = {
-    "reuse",
-    "float64",
-    "clip",
-    "offline",
-    "whitened, mask",
-    "whitened, a mask",
-    "whitened, clip",
-    "whitened, sets",
-    "whitened, entropy",
-    "released",
-    "spline",
-    "sorted parts",
-    "binned parts",
-    "separate, sorted",
-    "labels with noise",
-    "sorted tables",
-    "few sorted tables",
-    "many slabs",
-    "sorted",
-    "tempered",
-    "masks",
-    "carried",
-    "clip and mask",
-    "separate",
-    "principal",
+    *("reuse", "float64", "clip", "offline", "whitened, mask", "whitened, a mask"),
+    *("whitened, clip", "whitened, sets", "whitened, entropy", "released", "spline", "sorted parts"),
+    *(
+        "binned parts",
+        "separate, sorted",
+        "labels with noise",
+        "sorted tables",
+        "few sorted tables",
+        "many slabs",
+    ),
+    *("sorted", "tempered", "masks", "carried", "clip and mask", "separate"),
+    *("principal"),
 }
 """Kinds that go the ways of others: they are for `make test-all`."""
 
