@@ -112,7 +112,7 @@ ALIKE = {
         "many slabs",
     ),
     *("sorted", "tempered", "masks", "carried", "clip and mask", "separate"),
-    *("principal"),
+    "principal",
 }
 """Kinds that go the ways of others: they are for `make test-all`."""
 
