@@ -41,8 +41,9 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     """Return a data set if it is not empty, finite, and has fitting labels."""
 
     def fault(expected: str, got: str) -> PluginError:
-        given = PluginError(f"data must be {expected}, got {got}")
-        return given if owner is GIVEN else faulty(owner, "load", expected, got)
+        if owner is GIVEN:
+            return PluginError(f"data must be {expected}, got {got}")
+        return faulty(owner, "load", expected, got)
 
     if not isinstance(data, Dataset):
         raise fault("a Dataset", type(data).__name__)
