@@ -8,8 +8,8 @@ import pytest
 
 from cswf_core.cli.options import bytes_of
 from cswf_core.errors import did_you_mean, excerpt
+from cswf_core.interfaces.contract import Interval
 from cswf_core.numbers import LARGEST, bytes_in_words, number_hint, whole_number
-from cswf_core.runs.checkpoints import Interval
 from cswf_core.session.sweep import _trials
 from cswf_plugins.schedules.pyramid import Entry
 

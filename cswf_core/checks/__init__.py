@@ -16,11 +16,10 @@ from typing import Any
 from cswf_core.checks.adapter import Adapter, calling, short, undeclared
 from cswf_core.checks.cdf import CheckedCDF, CheckedMap
 from cswf_core.checks.condition import CheckedCondition
-from cswf_core.checks.coordinates import CheckedCoordinates
 from cswf_core.checks.data import CheckedSource, check_dataset, check_start, check_stored
 from cswf_core.checks.projection import CheckedSampler
-from cswf_core.checks.schedule import CheckedSchedule
 from cswf_core.checks.scores import CheckedMetric, CheckedObserver
+from cswf_core.checks.stages import CheckedCoordinates, CheckedSchedule
 from cswf_core.errors import PluginError
 from cswf_core.interfaces import (
     CDFEstimator,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,6 @@ from cswf_core.errors import CswfError, PluginError
 from cswf_core.interfaces import CDFEstimator, DatasetSource, Owner, ProjectionSampler, Schedule
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
-
-UNIT_TOLERANCE = 1e-3
-"""How far a direction's length may be from 1."""
 
 CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {
     ProjectionSampler: {"sees_data": ("fitted",), "adapts": ("adapted",)},
@@ -63,9 +61,8 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        raise PluginError(
-            f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
-        ) from error
+        said = f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
+        raise PluginError(said) from error
 
 
 def _line_in_plugin(error: BaseException) -> str:
@@ -84,9 +81,13 @@ class Adapter:
     plugin: Any
     owner: Owner
 
-    def _adapt(self, plugin: object, owner: Owner) -> None:
+    def __init__(self, plugin: Any, owner: Owner) -> None:
+        """Take a plugin's place: its flags and numbers that the contract names are the adapter's too."""
         self.plugin = plugin
         self.owner = owner
+        for contract in type(self).__bases__[1:]:
+            for name in inspect.get_annotations(contract):
+                setattr(self, name, getattr(plugin, name))
         for each in (plugin, *parameters_of(plugin)):  # a parameter may be a plugin itself
             fault = undeclared(type(each))
             if fault:
@@ -97,7 +98,7 @@ class Adapter:
             return getattr(self.plugin, method)(*arguments, **named)
 
     def _fault(self, method: str, expected: str, got: str) -> PluginError:
-        return PluginError(f"{self.owner}: {method} must return {expected}, got {got}")
+        return faulty(self.owner, method, expected, got)
 
     def _tensor(
         self, value: object, method: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -120,19 +121,58 @@ class Adapter:
     def _finite(self, value: Tensor, method: str) -> Tensor:
         """Return `value` if it has no NaN and no infinity. Reads one number back from the device."""
         if not is_finite(value):
-            bad = int((~torch.isfinite(value)).sum())
-            raise self._fault(method, "finite numbers", f"{bad} of {value.numel()} that are NaN or infinite")
+            got = f"{not_finite(value)} of {value.numel()} that are NaN or infinite"
+            raise self._fault(method, "finite numbers", got)
         return value
 
     def _unit(self, rows: Tensor, method: str) -> Tensor:
-        """Return `rows` (H×d) if each has length 1. Reads one number back from the device."""
+        """Return `rows` (H×d) if each has length 1, within 10⁻³. Reads numbers back from the device."""
         self._finite(rows, method)
-        error = (torch.linalg.vector_norm(rows, dim=1) - 1).abs()
-        if bool((error > UNIT_TOLERANCE).any()):
-            worst = int(error.argmax())
-            length = float(torch.linalg.vector_norm(rows[worst]))
-            raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
+        if len(rows):
+            worst, length = farthest_from_unit(rows)
+            if abs(length - 1) > 1e-3:
+                raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
         return rows
+
+    def _whole(self, value: object, method: str, least: int) -> int:
+        """Return `value` if it is a whole number of `least` or more."""
+        if not isinstance(value, int) or value < least:
+            raise self._fault(method, f"a whole number, {least} or more", repr(value))
+        return value
+
+
+def faulty(owner: Owner, method: str, expected: str, got: str) -> PluginError:
+    """Return the error of an answer that does not fit the contract."""
+    return PluginError(f"{owner}: {method} must return {expected}, got {got}")
+
+
+def not_finite(values: Tensor, dim: int | None = None) -> int:
+    """Return how many numbers are NaN or infinite; with `dim`, how many rows or columns along it have such."""
+    bad = ~torch.isfinite(values)
+    return int((bad if dim is None else bad.any(dim=dim)).sum())
+
+
+def farthest_from_unit(rows: Tensor) -> tuple[int, float]:
+    """Return which of some rows (H×d) has the length farthest from 1, and that length; NaN is farthest."""
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    worst = int((lengths - 1).abs().nan_to_num(torch.inf).argmax())
+    return worst, float(lengths[worst])
+
+
+def greatest_fall(curves: Tensor) -> float:
+    """Return by how much a row (of H×n) falls at most from one column to the next; below 0, it only rises."""
+    return float(-curves.diff(dim=1).min())
+
+
+def parts_apart(a: Tensor, b: Tensor) -> float:
+    """Return how far a column of a (d×n) is at most from that of b, in parts of its length."""
+    lengths = torch.linalg.vector_norm(b, dim=0).clamp_min(1e-12)
+    return float((torch.linalg.vector_norm(a - b, dim=0) / lengths).max())
+
+
+def transpose_gap(v: Tensor, Au: Tensor, Atv: Tensor, u: Tensor) -> Tensor:
+    """Return v·Au − Aᵀv·u, which is 0 for a matrix A and its transpose: n numbers, of columns."""
+    return (v * Au).sum(dim=0) - (Atv * u).sum(dim=0)
 
 
 def sizes(shape: Sequence[int]) -> str:

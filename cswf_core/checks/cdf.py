@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, calling
+from cswf_core.checks.adapter import Adapter, calling, greatest_fall
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Part, Rows, TransportMap
-
-CDF_POINTS = 33
-"""Values at which a distribution is checked, from the least to the greatest that it was fitted to."""
 
 CDF_TOLERANCE = 1e-4
 """How far a distribution may fall, or leave [0, 1], by rounding."""
@@ -19,17 +16,11 @@ class CheckedCDF(Adapter, CDFEstimator):
     """A CDF estimator whose fits, maps and displacements are what the contract says."""
 
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.displaces = plugin.displaces
-        self.compact = plugin.compact
-        self.bins = plugin.bins
-        self.extrapolates = plugin.extrapolates
+        super().__init__(plugin, owner)
         for side in ("particles", "data"):
             part: object = getattr(plugin, side)
             if part is not None and not isinstance(part, Part):
                 raise self._fault(side, "None or a Part", repr(part))
-        self.particles = plugin.particles
-        self.data = plugin.data
         self._proved = False
         """Whether a fit has been looked at, and was a distribution in every row."""
 
@@ -52,7 +43,7 @@ class CheckedCDF(Adapter, CDFEstimator):
     def _check_distributions(self, fitted: FittedCDF, low: Tensor, high: Tensor) -> None:
         """Raise `PluginError` if F_h falls or leaves [0, 1] between the ends (H each), or its inverse falls."""
         self._proved = True
-        levels = torch.linspace(0, 1, CDF_POINTS, dtype=low.dtype, device=low.device)
+        levels = torch.linspace(0, 1, 33, dtype=low.dtype, device=low.device)
         width = (high - low).clamp_min(torch.finfo(low.dtype).tiny)
         z = low[:, None] + width[:, None] * levels
         with calling(self.owner, "cdf"):
@@ -67,7 +58,7 @@ class CheckedCDF(Adapter, CDFEstimator):
             places = fitted.icdf(a)
         self._finite(self._like(places, "icdf", a), "icdf")
         for method, curve, size in (("cdf", heights, 1.0), ("icdf", places, float(width.max()))):
-            fall = float(-curve.diff(dim=1).min())
+            fall = greatest_fall(curve)
             if fall > CDF_TOLERANCE * size:
                 raise self._fault(method, "numbers that never fall from left to right", f"a fall by {fall:.3g}")
 

@@ -12,7 +12,7 @@ from cswf_core.checks.adapter import Adapter, calling, short
 from cswf_core.checks.data import check_conditions
 from cswf_core.errors import DataError
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, Observation, Owner, Stratum
-from cswf_core.interfaces.stored import READ
+from cswf_core.interfaces.dataset import READ
 
 SAMPLES_CHECKED = 64
 """Samples that an observation is checked on."""
@@ -22,14 +22,10 @@ class CheckedCondition(Adapter, ConditionEncoder):
     """A condition encoder whose Y, θ_y, weights and observations are what the contract says."""
 
     def __init__(self, plugin: ConditionEncoder, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        amplifier: object = getattr(plugin, "amplifier", None)
+        super().__init__(plugin, owner)
+        amplifier: object = self.amplifier
         if not isinstance(amplifier, (int, float)) or not math.isfinite(amplifier):
             raise self._fault("amplifier", "a finite number ξ", repr(amplifier))
-        self.amplifier = amplifier
-        self.full_dimension = plugin.full_dimension
-        self.dequantised = plugin.dequantised
-        self.carries_held_out = plugin.carries_held_out
         if self.dequantised and amplifier == 0:
             raise self._fault("dequantised", "False where the amplifier is 0", "True")
 
@@ -51,10 +47,7 @@ class CheckedCondition(Adapter, ConditionEncoder):
 
     def length(self, data: Dataset) -> int:
         """Return l, the dimension of Y."""
-        answer = self._call("length", data)
-        if not isinstance(answer, int) or answer < 0:
-            raise self._fault("length", "a whole number, 0 or more", repr(answer))
-        return answer
+        return self._whole(self._call("length", data), "length", 0)
 
     def project(
         self, theta_y: Tensor, conditions: Conditions, *, count: int | None = None, check: bool = True
@@ -101,17 +94,22 @@ class CheckedCondition(Adapter, ConditionEncoder):
         self._check_origin(conditions, data)
         return answer
 
-    def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
-        method = "observation"
-        right = "an orthogonal projection"
-        with calling(self.owner, method):
+    def observed_parts(self, observation: Observation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return O x, P x and O O x: d×n each."""
+        with calling(self.owner, "observation"):
             seen = observation.seen(x)
             free = observation.free(x)
             picture = observation.shown(x)
             again = observation.seen(seen)
         for part in (seen, free, picture, again):
-            self._like(part, method, x)
-        x, seen, free, again = (part[:, :SAMPLES_CHECKED] for part in (x, seen, free, again))
+            self._like(part, "observation", x)
+        return seen, free, again
+
+    def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
+        method = "observation"
+        right = "an orthogonal projection"
+        parts = self.observed_parts(observation, x)
+        x, seen, free, again = (part[:, :SAMPLES_CHECKED] for part in (x, *parts))
         if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):
             raise self._fault(method, right, "one that changes what it has projected")
         if bool(((seen * free).sum(dim=0).abs() > 1e-3 * (x * x).sum(dim=0)).any()):
@@ -136,11 +134,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
         if answer is None:
             return None
         if not isinstance(answer, Tensor) or answer.dtype != torch.int64 or answer.ndim != 1 or not len(answer):
-            got = (
-                f"{tuple(answer.shape)} of {short(answer.dtype)}"
-                if isinstance(answer, Tensor)
-                else repr(answer)
-            )
+            is_tensor = isinstance(answer, Tensor)
+            got = f"{tuple(answer.shape)} of {short(answer.dtype)}" if is_tensor else repr(answer)
             raise self._fault("balance", "None or indices of data (int64)", got)
         if int(answer.min()) < 0 or int(answer.max()) >= N:
             got = f"{int(answer.min())} … {int(answer.max())}"

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, calling, short, sizes
+from cswf_core.checks.adapter import Adapter, calling, faulty, not_finite, short, sizes
 from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner, StoredImages
 
 GIVEN = Owner("dataset", "data", "given", "")
 """The owner of data that came through no plugin."""
 
-PIXEL_ROUNDING = 1e-5
-"""How far beyond [−1, 1) rounding may bring a pixel."""
-
 
 class CheckedSource(Adapter, DatasetSource):
     """A data source whose samples are finite, of one shape, and labelled as they say."""
-
-    def __init__(self, plugin: DatasetSource, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.starts = plugin.starts
-        self.opens = plugin.opens
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU."""
@@ -47,8 +41,9 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     """Return a data set if it is not empty, finite, and has fitting labels."""
 
     def fault(expected: str, got: str) -> PluginError:
-        said = "data must be" if owner is GIVEN else f"{owner}: load must return"
-        return PluginError(f"{said} {expected}, got {got}")
+        if owner is GIVEN:
+            return PluginError(f"data must be {expected}, got {got}")
+        return faulty(owner, "load", expected, got)
 
     if not isinstance(data, Dataset):
         raise fault("a Dataset", type(data).__name__)
@@ -62,8 +57,9 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     if len(data) == 0:
         raise DataError(f"{owner}: the data set is empty")
     if not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x)).any(dim=0).sum())
-        raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
+        raise DataError(
+            f"{owner}: {not_finite(x, dim=0):,} of {len(data):,} samples have NaN or infinite values"
+        )
     check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
     if data.held_out is not None:
         held_out = check_dataset(data.held_out, owner)
@@ -77,15 +73,21 @@ def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
     """Return data of a source if pixels lie in [−1, 1) and their bins do not reach beyond."""
     if not data.space.is_image or data.stored is not None:
         return data
-    low = float(data.x.min())
-    high = float(data.x.max())
-    if low < -1 - PIXEL_ROUNDING or high > 1 - data.bin_width + PIXEL_ROUNDING:
+    fits, low, high = pixel_range(data)
+    if not fits:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
         raise PluginError(
             f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
             "v/128 − 1, with a bin_width of 1/128"
         )
     return data
+
+
+def pixel_range(data: Dataset) -> tuple[bool, float, float]:
+    """Return whether pixels and their bins lie in [−1, 1), but for rounding; the least and greatest pixel."""
+    low = float(data.x.min())
+    high = float(data.x.max())
+    return low >= -1 - 1e-5 and high <= 1 - data.bin_width + 1e-5, low, high
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -109,9 +111,7 @@ class CheckedImages(StoredImages):
 def check_stored(images: object, owner: Owner = GIVEN) -> StoredImages:
     """Return stored images behind their checks, if they are images, not none, and have fitting labels."""
 
-    def fault(expected: str, got: str) -> PluginError:
-        return PluginError(f"{owner}: open must return {expected}, got {got}")
-
+    fault = partial(faulty, owner, "open")
     if not isinstance(images, StoredImages):
         raise fault("StoredImages", type(images).__name__)
     if not images.space.is_image:
@@ -136,14 +136,12 @@ def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset |
     if start is None:
         return None
     if not isinstance(start, Dataset):
-        raise PluginError(f"{owner}: start must return None or a Dataset, got {type(start).__name__}")
+        raise faulty(owner, "start", "None or a Dataset", type(start).__name__)
     d = data.space.dimension
     x = start.x
     if x.ndim != 2 or x.shape[0] != d or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
-        raise PluginError(
-            f"{owner}: start must return x with d = {d} rows of finite floating-point numbers, "
-            f"got {sizes(x.shape)} of {short(x.dtype)}"
-        )
+        expected = f"x with d = {d} rows of finite floating-point numbers"
+        raise faulty(owner, "start", expected, f"{sizes(x.shape)} of {short(x.dtype)}")
     check_conditions(start.conditions, owner, "start", len(start), len(data.classes))
     return start
 
@@ -151,9 +149,7 @@ def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset |
 def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
     """Return conditions if there is one per sample and every label names a class."""
 
-    def fault(expected: str, got: str) -> PluginError:
-        return PluginError(f"{owner}: {method} must return {expected}, got {got}")
-
+    fault = partial(faulty, owner, method)
     if not isinstance(value, Conditions):
         raise fault("Conditions", type(value).__name__)
     labels = value.labels
@@ -169,7 +165,7 @@ def check_conditions(value: object, owner: Owner, method: str, count: int, class
     if vectors is not None:
         if vectors.ndim != 2 or vectors.shape[1] != count:
             raise fault(f"condition vectors of shape l×{count}", sizes(vectors.shape))
-        bad = int((~torch.isfinite(vectors)).sum())
+        bad = not_finite(vectors)
         if bad:
             raise fault("finite numbers", f"{bad} of {vectors.numel()} that are NaN or infinite")
     return value

@@ -24,15 +24,6 @@ from cswf_core.interfaces import (
 VECTORS_CHECKED = 8
 """Vectors that an operator is checked on."""
 
-GRADIENT_TOLERANCE = 0.05
-"""How far a gradient may be from differences, in parts of its terms: those are taken in float32."""
-
-WEIGHTS_CHECKED = 32
-"""Weights from which on their mean is checked."""
-
-MEAN_WEIGHT_BOUND = 5.0
-"""The greatest mean of weights; the least is 1 over it."""
-
 
 def samplers_inside(value: object) -> Iterator[ProjectionSampler]:
     """Yield the samplers among a plugin's parameters, also those in lists."""
@@ -47,12 +38,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
     """A projection sampler whose directions have the right shape, unit length and one adjoint."""
 
     def __init__(self, plugin: ProjectionSampler, owner: Owner) -> None:
-        self._adapt(plugin, owner)
-        self.tempered = plugin.tempered
-        self.sees_data = plugin.sees_data
-        self.isotropic = plugin.isotropic
-        self.adapts = plugin.adapts
-        self.looks_at = plugin.looks_at
+        super().__init__(plugin, owner)
         if self.looks_at is not None and (not isinstance(self.looks_at, int) or self.looks_at < 1):
             raise self._fault("looks_at", "None or a whole number, 1 or more", repr(self.looks_at))
         self._proved: set[tuple[Space, type[Projection]]] = set()
@@ -90,7 +76,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
             if bool((weights < 0).any()):
                 raise self._fault("weights", "numbers of 0 or more", f"{float(weights.min()):.4g}")
             mean = float(weights.mean())
-            if len(weights) >= WEIGHTS_CHECKED and not 1 / MEAN_WEIGHT_BOUND < mean < MEAN_WEIGHT_BOUND:
+            if len(weights) >= 32 and not 1 / 5 < mean < 5:  # of fewer, the mean says little
                 raise self._fault("weights", "numbers that are 1 on average", f"{mean:.3g} on average")
         matrix = isinstance(projection, DenseProjection)
         if not matrix and (space, type(projection)) in self._proved:
@@ -110,7 +96,18 @@ class CheckedSampler(Adapter, ProjectionSampler):
         self._proved.clear()
 
     def _check_operator(self, projection: Projection, theta: Tensor) -> None:
-        """Compare `project` and `adjoint` with the dense matrix, on a few random vectors."""
+        """Refuse an operator whose products are not those with its dense matrix."""
+        for method, gap, largest in self.product_gaps(projection, theta):
+            if not gap <= 1e-3 * (1 + largest):
+                raise self._fault(
+                    method, f"what dense() ({sizes(theta.shape)}) gives", f"values {gap:.3g} apart"
+                )
+
+    def product_gaps(self, projection: Projection, theta: Tensor) -> Iterator[tuple[str, float, float]]:
+        """Yield how far `project` and `adjoint` are from products with θ (H×d) on a few random vectors.
+
+        With each goes the largest number of the product with θ.
+        """
         draw = Key(0, "operator").open(theta.device, theta.dtype)
         x = draw.normal(theta.shape[1], VECTORS_CHECKED)
         a = draw.normal(theta.shape[0], VECTORS_CHECKED)
@@ -118,11 +115,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
             with calling(self.owner, method):
                 got = getattr(projection, method)(vectors.clone())
             self._like(got, method, wanted)
-            gap = float((got - wanted).abs().max())
-            if not gap <= 1e-3 * (1 + float(wanted.abs().max())):
-                raise self._fault(
-                    method, f"what dense() ({sizes(theta.shape)}) gives", f"values {gap:.3g} apart"
-                )
+            yield method, float((got - wanted).abs().max()), float(wanted.abs().max())
 
     def _check_gradient(self, projection: NonlinearProjection, draw: Draw) -> None:
         """Compare `adjoint` of nonlinear slices with differences of `project`, at a few random points."""
@@ -142,7 +135,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
         meant = (a * (ahead - behind) / (2 * h)).sum(dim=0)
         got = (v * gradient).sum(dim=0)
         size = torch.linalg.vector_norm(a * (ahead - behind) / (2 * h), dim=0)
-        if bool(((got - meant).abs() > GRADIENT_TOLERANCE * (size + ahead.abs().mean())).any()):
+        # In float32, differences are within some percent of a gradient, in parts of its terms.
+        if bool(((got - meant).abs() > 0.05 * (size + ahead.abs().mean())).any()):
             gap = float((got - meant).abs().max())
             raise self._fault("adjoint", "Σ a ∇g(x), the gradient of what project gives", f"{gap:.3g} apart")
 
@@ -194,7 +188,4 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""
-        answer = self._call("together", space)
-        if not isinstance(answer, int) or answer < 1:
-            raise self._fault("together", "a whole number, 1 or more", repr(answer))
-        return answer
+        return self._whole(self._call("together", space), "together", 1)

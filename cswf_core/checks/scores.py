@@ -17,9 +17,6 @@ from cswf_core.interfaces import (
     Dataset,
     Figure,
     Meaning,
-    Metric,
-    Observer,
-    Owner,
     Result,
     Spread,
     Workbench,
@@ -28,9 +25,6 @@ from cswf_core.interfaces import (
 
 class CheckedMetric(Adapter):
     """A metric whose scores are finite numbers by name."""
-
-    def __init__(self, plugin: Metric, owner: Owner) -> None:
-        self._adapt(plugin, owner)
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Raise `DataError` where samples like `data` cannot be scored."""
@@ -84,9 +78,6 @@ class CheckedMetric(Adapter):
 
 class CheckedObserver(Adapter):
     """An observer plugin whose mistakes are told in its name."""
-
-    def __init__(self, plugin: Observer, owner: Owner) -> None:
-        self._adapt(plugin, owner)
 
     def watch(self, folder: Path) -> object:
         """Return an object whose hooks watch one run, which has this folder."""

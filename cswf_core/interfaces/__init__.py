@@ -1,16 +1,21 @@
-"""The contracts: everything a plugin implements or is handed, one file each."""
+"""The contracts: everything a plugin implements or is handed, one file for each kind."""
 
 from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Part, Rows, TransportMap
-from cswf_core.interfaces.condition import ConditionEncoder, Stratum
+from cswf_core.interfaces.condition import ConditionEncoder, Masked, Observation, Stratum
+from cswf_core.interfaces.contract import NeededFiles, Owner, Size, Written, parameter
 from cswf_core.interfaces.coordinates import Coordinates, LinearMap
-from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
+from cswf_core.interfaces.dataset import (
+    BIN,
+    Conditions,
+    Dataset,
+    DatasetSource,
+    Dequantise,
+    StoredImages,
+    StoredPixels,
+)
 from cswf_core.interfaces.draw import Draw, Key
-from cswf_core.interfaces.files import NeededFiles
 from cswf_core.interfaces.metric import Comparison, Figure, Meaning, Metric, Result, Spread, Workbench
-from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.observer import Observer
-from cswf_core.interfaces.owner import Owner
-from cswf_core.interfaces.parameter import Written, parameter
 from cswf_core.interfaces.projection import (
     DenseProjection,
     NonlinearProjection,
@@ -20,9 +25,7 @@ from cswf_core.interfaces.projection import (
     ProjectionWrapper,
 )
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
-from cswf_core.interfaces.size import Size
 from cswf_core.interfaces.space import Space
-from cswf_core.interfaces.stored import Dequantise, StoredImages, StoredPixels
 
 __all__ = [
     "BIN",

@@ -7,8 +7,7 @@ import abc
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces.contract import Contract
-from cswf_core.interfaces.parameter import parameter
+from cswf_core.interfaces.contract import Contract, parameter
 from cswf_core.kernels.rows import Rows as Rows  # a contract too: what `fit_rows` gets
 
 

@@ -39,10 +39,6 @@ recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 """Who records the draws that are opened now; None, the usual: nobody."""
 
 
-FEW = 8
-"""A few of many are one in so many, or less."""
-
-
 @attrs.frozen
 class Key:
     """The name of one random draw; `index` is global: a block of particles, of data or of directions."""
@@ -123,7 +119,7 @@ class Draw:
         A few of many are found without looking at all: the numbers are cut into as many equal runs, beginning
         anywhere on a circle, and each run gives one.
         """
-        if total < FEW * count:  # runs would be short, and of uneven lengths
+        if total < 8 * count:  # runs would be short, and of uneven lengths
             return self._take(philox.uniform, (total,), torch.float64).argsort()[:count].sort().values
         edges = torch.arange(count + 1, device=self.device) * total // count
         uniform = self._take(philox.uniform, (count + 1,), torch.float64)

@@ -12,11 +12,10 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces.contract import Contract
+from cswf_core.interfaces.condition import Observation
+from cswf_core.interfaces.contract import Contract, NeededFiles
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
-from cswf_core.interfaces.files import NeededFiles
-from cswf_core.interfaces.observation import Observation
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
@@ -166,10 +165,6 @@ class Meaning:
     """Whether it is a property of the generated samples; of others no run is the best."""
 
 
-FEW_REPLICATES = 100
-"""Up to so many replicates, an error is itself so uncertain that intervals have to be wider for it."""
-
-
 @attrs.frozen(eq=False)
 class Spread:
     """How sure a score is: its standard error, in two parts.
@@ -196,8 +191,9 @@ class Spread:
     @property
     def freedom(self) -> float:
         """The degrees of freedom of the error itself: few where it is from few replicates, else infinite."""
-        few = self.replicates is not None and len(self.replicates) <= FEW_REPLICATES
-        return len(self.replicates) - 1 if self.replicates is not None and few else math.inf
+        if self.replicates is None or len(self.replicates) > 100:
+            return math.inf
+        return len(self.replicates) - 1  # an error is itself so uncertain that intervals have to be wider
 
     def error_of_difference(self, other: Spread) -> float:
         """Return the standard error of the difference of this score and another's, against one reference."""

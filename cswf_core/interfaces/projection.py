@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces.contract import Contract
+from cswf_core.interfaces.contract import Contract, parameter
 from cswf_core.interfaces.draw import Draw
-from cswf_core.interfaces.parameter import parameter
 from cswf_core.interfaces.space import Space
 from cswf_core.kernels.patches import embedded
 

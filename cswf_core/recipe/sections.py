@@ -9,8 +9,8 @@ import attrs
 
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
+from cswf_core.interfaces.contract import Interval
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
-from cswf_core.interfaces.size import Interval
 from cswf_core.plugins import Registry
 from cswf_core.recipe.fields import by_name, object_schema
 

@@ -29,7 +29,7 @@ from cswf_core.documents import Amount, Count, Digest, MisfitError, Size, read_d
 from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated
 from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
-from cswf_core.interfaces.size import Interval
+from cswf_core.interfaces.contract import Interval
 from cswf_core.runs.durable import (
     FileEntry,
     make_folder,

@@ -61,17 +61,9 @@ class Names:
 
     def fill(self, text: str) -> str:
         """Return a template's text, or a file's name, with the names in their places."""
-        values = {
-            "kind": self.kind,
-            "name": self.name,
-            "plain": self.plain,
-            "module": self.module,
-            "distribution": self.distribution,
-            "Class": self.class_name,
-        }
-        for key, value in values.items():
-            text = text.replace("{{" + key + "}}", value)
-        return text
+        for key in ("kind", "name", "plain", "module", "distribution"):
+            text = text.replace("{{" + key + "}}", getattr(self, key))
+        return text.replace("{{Class}}", self.class_name)
 
 
 def names_of(kind: str, name: str, registry: Registry) -> Names:
@@ -84,13 +76,12 @@ def names_of(kind: str, name: str, registry: Registry) -> Names:
             f"single hyphens between, {LONGEST} at most{_nearest(name)}"
         )
     names = Names(kind, name)
+    advice = f"take another, such as my-{name}"
     if keyword.iskeyword(names.plain) or keyword.iskeyword(names.class_name):
-        raise PluginError(f"'{name}' is a word of Python's own; take another, such as my-{name}")
+        raise PluginError(f"'{name}' is a word of Python's own; {advice}")
     if names.class_name in _names_in(kind):
-        raise PluginError(
-            f"'{name}' would give the class the name {names.class_name}, which its file has for something "
-            f"else; take another, such as my-{name}"
-        )
+        taken = f"the name {names.class_name}, which its file has for something else"
+        raise PluginError(f"'{name}' would give the class {taken}; {advice}")
     if name in registry.names(kind):
         raise PluginError(f"there is a {kind} '{name}' already, and recipes could not tell the two apart")
     return names

@@ -2,8 +2,9 @@
 
 In a test: `from cswf_core.testing import check_projection`, then `check_projection(Strokes())`. Each of these
 functions runs all checks of a kind; it returns the outcomes, or raises one `FailedChecksError` that lists every
-failure. `check_plugin` only collects outcomes. Each check is a function whose name is its claim; `excused`,
-claims with reasons, leaves out those that a plugin breaks on purpose.
+failure. `check_plugin` only collects outcomes. Each check is a function whose name is its claim, and whose
+`subject` is of the class that its kind has here; `excused`, claims with reasons, leaves out those that a plugin
+breaks on purpose.
 """
 
 from __future__ import annotations
@@ -25,9 +26,23 @@ from cswf_core.interfaces import (
     Schedule,
     Space,
 )
-from cswf_core.testing import cdf, condition, coordinates, dataset, metric, observer, projection, schedule
+from cswf_core.testing.cdf import Distributions
+from cswf_core.testing.condition import Encoding
+from cswf_core.testing.data import SourceSubject
 from cswf_core.testing.flows import SHARED
-from cswf_core.testing.outcome import FailedChecksError, Kit, OnResult, Outcome, require
+from cswf_core.testing.outcome import (
+    Check,
+    FailedChecksError,
+    OnResult,
+    Outcome,
+    Subject,
+    claims_about,
+    in_words,
+    run,
+)
+from cswf_core.testing.projection import SamplerSubject
+from cswf_core.testing.scores import Scores, Watched
+from cswf_core.testing.stages import CoordinateSubject, ScheduleSubject
 
 __all__ = [
     "KITS",
@@ -44,15 +59,18 @@ __all__ = [
     "check_schedule",
 ]
 
-KITS: Mapping[str, Kit] = {
-    "projection": projection.KIT,
-    "cdf": cdf.KIT,
-    "condition": condition.KIT,
-    "schedule": schedule.KIT,
-    "coordinates": coordinates.KIT,
-    "dataset": dataset.KIT,
-    "metric": metric.KIT,
-    "observer": observer.KIT,
+SUBJECTS: tuple[type[Subject[Any]], ...] = (
+    SamplerSubject,
+    Distributions,
+    Encoding,
+    ScheduleSubject,
+    CoordinateSubject,
+    SourceSubject,
+    Scores,
+    Watched,
+)
+KITS: Mapping[str, Sequence[Check]] = {
+    subject.kind: (*SHARED, *claims_about(subject), *subject.in_flows) for subject in SUBJECTS
 }
 """The checks of each kind of plugin."""
 
@@ -74,12 +92,36 @@ def check_plugin(
     """
     if kind not in KITS:
         raise PluginError(f"there is no kind of plugin '{kind}'{did_you_mean(kind, KITS)}")
-    return KITS[kind].run(plugin, options, excused or {}, on_result)
+    (subject,) = (subject for subject in SUBJECTS if subject.kind == kind)
+    return run(KITS[kind], subject(plugin, **options), excused or {}, on_result)
 
 
 def _require(kind: str, plugin: object, excused: Excused | None, **options: Any) -> list[Outcome]:
+    """Return outcomes if none has failed; else raise `FailedChecksError` with all failures.
+
+    It is raised too if no checks could be done but those of every kind, which look at nothing but the class.
+    """
     outcomes = check_plugin(kind, plugin, excused=excused, **options)
-    return require(outcomes, Owner.of(kind, plugin), beside=SHARED)
+    owner = Owner.of(kind, plugin)
+    claims: dict[str, list[str]] = {}
+    for outcome in outcomes:  # a mistake that breaks many of them is told once
+        if outcome.result == "failed":
+            claims.setdefault(outcome.sentence, []).append(outcome.claim)
+    if claims:
+        head = f"{owner}: {sum(map(len, claims.values()))} of {len(outcomes)} checks failed"
+        lines = [f"  - {_listed(broken)}: {sentence}" for sentence, broken in claims.items()]
+        raise FailedChecksError("\n".join([head, *lines]))
+    formal = {in_words(check.__name__) for check in SHARED}
+    own = [outcome for outcome in outcomes if outcome.claim not in formal]
+    if all(outcome.result == "skipped" for outcome in own):
+        raise FailedChecksError(f"{owner}: nothing could be checked: {own[0].sentence}")
+    return outcomes
+
+
+def _listed(claims: Sequence[str]) -> str:
+    """Return the first three of some claims by name, and how many others there are."""
+    others = f" and {len(claims) - 3} others" if len(claims) > 3 else ""
+    return ", ".join(claims[:3]) + others
 
 
 def check_projection(

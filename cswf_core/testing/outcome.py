@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import pickle
+import random
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import attrs
+import numpy as np
+import torch
 
 from cswf_core.checks import Adapter, checked
 from cswf_core.errors import CswfError, DataError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 
-LISTED = 3
-"""Claims that an error names, of those that fail for one reason."""
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 class FailedChecksError(AssertionError):
@@ -34,6 +40,12 @@ class SkipError(Exception):
     """A claim that cannot be looked at here, for a reason in one sentence."""
 
 
+def require(holds: bool, expected: str, got: object) -> None:
+    """Raise `FaultError` unless a claim holds."""
+    if not holds:
+        raise FaultError(expected, str(got))
+
+
 @attrs.frozen
 class Outcome:
     """How one check of a plugin has ended."""
@@ -49,10 +61,19 @@ class Outcome:
         return f"{self.result}: {self.claim}" + (f": {self.sentence}" if self.sentence else "")
 
 
-class Subject:
+Check = Callable[[Any], str | None]
+"""A claim about a subject, with a docstring that says what it proves; may return a remark."""
+
+OnResult = Callable[[Outcome], object]
+"""Hears of every outcome as soon as it is known."""
+
+
+class Subject(Generic[A]):
     """A plugin that is being checked, and what its checks share; each kind has a subject of its own."""
 
     kind: ClassVar[str]
+    in_flows: ClassVar[Sequence[Check]] = ()
+    """Checks of parts of flows that the kind shares with others."""
 
     def __init__(self, plugin: Any) -> None:
         self.plugin = plugin
@@ -63,50 +84,48 @@ class Subject:
         return self.plugin.owner if isinstance(self.plugin, Adapter) else Owner.of(self.kind, self.plugin)
 
     @cached_property
-    def checked(self) -> Any:
+    def checked(self) -> A:
         """The plugin behind the checks of its contract, as the engine calls it."""
-        return checked(self.plugin, self.owner, self.kind)
+        adapter: A = checked(self.plugin, self.owner, self.kind)
+        return adapter
 
 
-Check = Callable[[Any], str | None]
-"""A claim about a subject, with a docstring that says what it proves; may return a remark."""
+def claims_about(subject: type[Subject[Any]]) -> list[Check]:
+    """Return the checks of a subject's module: the functions whose `subject` is of this class, as written."""
+    module = sys.modules[subject.__module__]
+    functions = (value for value in vars(module).values() if inspect.isfunction(value))
+    return [
+        function
+        for function in functions
+        if function.__module__ == module.__name__
+        and not function.__name__.startswith("_")
+        and function.__annotations__.get("subject") == subject.__name__
+    ]
 
-OnResult = Callable[[Outcome], object]
-"""Hears of every outcome as soon as it is known."""
 
+def run(
+    checks: Sequence[Check], subject: Subject[Any], excused: Mapping[str, str], on_result: OnResult | None
+) -> list[Outcome]:
+    """Return the outcome of every check; those that are `excused`, by claim, are skipped for a reason.
 
-@attrs.frozen
-class Kit:
-    """All checks of one kind of plugin."""
-
-    subject: Callable[..., Subject]
-    """(plugin, options) → the subject of the checks."""
-    checks: Sequence[Check]
-
-    def run(
-        self, plugin: object, options: Mapping[str, Any], excused: Mapping[str, str], on_result: OnResult | None
-    ) -> list[Outcome]:
-        """Return the outcome of every check; those that are `excused`, by claim, are skipped for a reason.
-
-        The first is whether the class can be a plugin at all; if it cannot, the others are skipped.
-        """
-        reasons = {in_words(name): reason for name, reason in excused.items()}
-        claims = [in_words(check.__name__) for check in self.checks]
-        for name in reasons.keys() - set(claims):
-            raise PluginError(f"there is no check '{name}'{did_you_mean(name, claims)}")
-        subject = self.subject(plugin, **options)
-        outcomes: list[Outcome] = []
-        for claim, check in zip(claims, self.checks, strict=True):
-            if claim in reasons:
-                outcome = Outcome(claim, "skipped", f"excused: {reasons[claim]}")
-            elif outcomes and outcomes[0].result == "failed":
-                outcome = Outcome(claim, "skipped", f"not tried: {outcomes[0].sentence}")
-            else:
-                outcome = _outcome(claim, check, subject)
-            outcomes.append(outcome)
-            if on_result is not None:
-                on_result(outcome)
-        return outcomes
+    The first is whether the class can be a plugin at all; if it cannot, the others are skipped.
+    """
+    reasons = {in_words(name): reason for name, reason in excused.items()}
+    claims = [in_words(check.__name__) for check in checks]
+    for name in reasons.keys() - set(claims):
+        raise PluginError(f"there is no check '{name}'{did_you_mean(name, claims)}")
+    outcomes: list[Outcome] = []
+    for claim, check in zip(claims, checks, strict=True):
+        if claim in reasons:
+            outcome = Outcome(claim, "skipped", f"excused: {reasons[claim]}")
+        elif outcomes and outcomes[0].result == "failed":
+            outcome = Outcome(claim, "skipped", f"not tried: {outcomes[0].sentence}")
+        else:
+            outcome = _outcome(claim, check, subject)
+        outcomes.append(outcome)
+        if on_result is not None:
+            on_result(outcome)
+    return outcomes
 
 
 def in_words(name: str) -> str:
@@ -114,7 +133,7 @@ def in_words(name: str) -> str:
     return name.replace("_", " ").strip()
 
 
-def _outcome(claim: str, check: Check, subject: Subject) -> Outcome:
+def _outcome(claim: str, check: Check, subject: Subject[Any]) -> Outcome:
     began = time.perf_counter()
 
     def ended(result: Literal["passed", "failed", "skipped"], sentence: str) -> Outcome:
@@ -154,26 +173,62 @@ def needing(noun: str) -> Iterator[None]:
         raise SkipError(f"it does not take {noun}: {error}") from None
 
 
-def _listed(claims: Sequence[str]) -> str:
-    """Return the first of some claims by name, and how many others there are."""
-    others = len(claims) - LISTED
-    return ", ".join(claims[:LISTED]) + (f" and {others} others" if others > 0 else "")
+def one_sentence(error: DataError) -> None:
+    """Raise `FaultError` unless an error is one sentence."""
+    require("\n" not in "\n".join(map(str, error.args)), "one sentence", f"{str(error)!r}")
 
 
-def require(outcomes: Sequence[Outcome], owner: Owner, beside: Sequence[Check] = ()) -> list[Outcome]:
-    """Return outcomes if none has failed; else raise `FailedChecksError` with all failures.
+def takeable(
+    offered: Iterable[T], attempt: Callable[[T], object], nothing: Callable[[str], Exception]
+) -> Iterator[T]:
+    """Yield what a plugin takes, as `attempt` raises no `DataError`; raise `nothing(why)` if it takes none."""
+    refusals = []
+    taken = False
+    for each in offered:
+        try:
+            attempt(each)
+        except DataError as error:
+            refusals.append(str(error))
+            continue
+        taken = True
+        yield each
+    if not taken:
+        raise nothing(refusals[0])
 
-    It is raised too if no checks but those `beside` them, which look at nothing but the class, could be done.
-    """
-    failed = [outcome for outcome in outcomes if outcome.result == "failed"]
-    if failed:
-        claims: dict[str, list[str]] = {}
-        for outcome in failed:  # a mistake that breaks many of them is told once
-            claims.setdefault(outcome.sentence, []).append(outcome.claim)
-        lines = [f"  - {_listed(broken)}: {sentence}" for sentence, broken in claims.items()]
-        raise FailedChecksError("\n".join([f"{owner}: {len(failed)} of {len(outcomes)} checks failed", *lines]))
-    formal = {in_words(check.__name__) for check in beside}
-    own = [outcome for outcome in outcomes if outcome.claim not in formal]
-    if all(outcome.result == "skipped" for outcome in own):
-        raise FailedChecksError(f"{owner}: nothing could be checked: {own[0].sentence}")
-    return list(outcomes)
+
+def _states() -> dict[str, bytes]:
+    """Return the state of every global generator, by the name of its module."""
+    return {
+        "random": pickle.dumps(random.getstate()),
+        "numpy.random": pickle.dumps(np.random.get_state()),
+        "torch": torch.random.get_rng_state().numpy().tobytes(),
+    }
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python, NumPy and PyTorch; put them back as they were in the end."""
+    before = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.random.set_rng_state(before[2])
+
+
+def require_untouched(work: Callable[[], T]) -> T:
+    """Return the answer of work; raise `FaultError` if it draws from a global generator, or seeds it."""
+    with seeded(1):
+        before = _states()
+        answer = work()
+        touched = [name for name, state in _states().items() if state != before[name]]
+    require(
+        not touched,
+        "all randomness to come from `draw`, so that runs can be repeated",
+        f"a draw from the global generator of {' and '.join(touched)}",
+    )
+    return answer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedSampler
+from cswf_core.checks.adapter import farthest_from_unit, not_finite
 from cswf_core.errors import DataError, PluginError
 from cswf_core.flow.stability import MISTAKEN
 from cswf_core.interfaces import (
@@ -22,33 +22,33 @@ from cswf_core.interfaces import (
     Space,
 )
 from cswf_core.recipe import Recipe
-from cswf_core.testing.flows import IN_A_FLOW, SHARED, recipe_with, require_nearer
-from cswf_core.testing.generators import require_untouched, under_two_seeds
-from cswf_core.testing.outcome import FaultError, Kit, SkipError, Subject, needing
-from cswf_core.testing.samples import COLOUR, GREY, POINTS, bare, samples
-
-PIXEL, OBLONG = Space((1, 1, 1)), Space((1, 7, 9))
+from cswf_core.testing.flows import (
+    COLOUR,
+    GREY,
+    IN_A_FLOW,
+    POINTS,
+    bare,
+    constant,
+    recipe_with,
+    require_nearer,
+    samples,
+)
+from cswf_core.testing.outcome import (
+    FaultError,
+    SkipError,
+    Subject,
+    needing,
+    require,
+    require_untouched,
+    seeded,
+    takeable,
+)
 
 COUNT = 40
 """Directions of most checks."""
 
-PER_DIMENSION = 40
-"""Directions for each dimension that E[θθᵀ] is estimated from."""
-
-BLIND = 1e-6
-"""Below this λ·d a direction is never looked at."""
-
-DIM = 0.05
-"""Below this λ·d a direction is hardly looked at."""
-
 UNEVEN = 2.0
 """From this λ·d on, a step of η = d makes errors grow."""
-
-EVEN = (0.6, 1.5)
-"""Where the eigenvalues λ·d lie that so many directions estimate, if E[θθᵀ] = I/d."""
-
-DIRECTIONS_OF_FLOW = 4
-"""Directions of a short flow for each dimension."""
 
 
 def draw(index: int = 0, dtype: torch.dtype = torch.float64, device: str = "cpu", step: int = 0) -> Draw:
@@ -65,10 +65,11 @@ def numbers_of(projection: Projection, stream: Draw) -> Tensor:
     return theta if projection.weights is None else theta * projection.weights[:, None]
 
 
-class SamplerSubject(Subject):
+class SamplerSubject(Subject[CheckedSampler]):
     """A projection sampler, and the spaces that it is tried in."""
 
     kind = "projection"
+    in_flows = IN_A_FLOW
 
     def __init__(self, plugin: ProjectionSampler, spaces: Sequence[Space] | None = None) -> None:
         super().__init__(plugin)
@@ -78,7 +79,7 @@ class SamplerSubject(Subject):
     def sampler(self, space: Space, like: Tensor | None = None) -> CheckedSampler:
         """Return the sampler for a space, which has seen data and particles there if it looks at them."""
         x = samples(space).x.to(torch.empty(0, dtype=torch.float64) if like is None else like)
-        sampler: CheckedSampler = self.checked
+        sampler = self.checked
         if sampler.sees_data:
             sampler = sampler.fitted(space, x)
         if sampler.adapts:
@@ -100,19 +101,17 @@ class SamplerSubject(Subject):
     @cached_property
     def usable(self) -> list[Space]:
         """The spaces that the sampler takes."""
-        usable, refusals = [], []
-        for space in self.spaces:
+
+        def attempt(space: Space) -> None:
             try:
                 self.theta(space, 2)
-            except DataError as error:
-                refusals.append(str(error))
+            except DataError:
+                raise
             except Exception:  # a fault, which other checks will tell; the space is not refused
-                usable.append(space)
-            else:
-                usable.append(space)
-        if not usable:
-            raise FaultError(f"directions in one of {', '.join(map(str, self.spaces))}", refusals[0])
-        return usable
+                pass
+
+        wanted = f"directions in one of {', '.join(map(str, self.spaces))}"
+        return list(takeable(self.spaces, attempt, lambda refusal: FaultError(wanted, refusal)))
 
     @property
     def space(self) -> Space:
@@ -134,12 +133,10 @@ class SamplerSubject(Subject):
                 f"directions, or a DataError if it needs other data ({advice})", str(error)
             ) from None
 
-    def recipe(self, **sections: Any) -> Recipe:
+    def recipe(self) -> Recipe:
         """Return the recipe of a short flow with the sampler."""
-        directions = DIRECTIONS_OF_FLOW * self.space.dimension
-        schedule = {"use": "constant", "steps": 8, "directions": directions}
-        data = bare(samples(self.space))
-        return recipe_with("projection", self.plugin, data, **{"schedule": schedule, **sections})
+        schedule = constant(4 * self.space.dimension)
+        return recipe_with("projection", self.plugin, bare(samples(self.space)), schedule=schedule)
 
 
 def directions_have_unit_length(subject: SamplerSubject) -> None:
@@ -147,33 +144,30 @@ def directions_have_unit_length(subject: SamplerSubject) -> None:
     subject.require_linear()
     for space in subject.usable:
         theta = subject.sampler(space).sample(space, COUNT, draw()).dense()
-        lengths = torch.linalg.vector_norm(theta, dim=1)
-        worst = int((lengths - 1).abs().nan_to_num(torch.inf).argmax())
-        if not abs(float(lengths[worst]) - 1) < 1e-5:
-            raise FaultError("length 1", f"length {float(lengths[worst]):.6g} of direction {worst} in {space}")
+        worst, length = farthest_from_unit(theta)
+        require(abs(length - 1) < 1e-5, "length 1", f"length {length:.6g} of direction {worst} in {space}")
 
 
 def directions_are_finite(subject: SamplerSubject) -> None:
     """No direction has NaN or infinity, among many of them."""
     sampler = subject.sampler(subject.space)
     theta = numbers_of(sampler.sample(subject.space, 50 * COUNT, draw(), check=False), draw())
-    bad = int((~torch.isfinite(theta)).any(dim=1).sum())
-    if bad:
-        raise FaultError("finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
+    bad = not_finite(theta, dim=1)
+    require(bad == 0, "finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
 
 
 def directions_follow_from_their_key(subject: SamplerSubject) -> None:
     """The same key gives the same bits; saved models and resumed runs draw directions again so."""
-    if not torch.equal(subject.theta(subject.space), subject.theta(subject.space)):
-        raise FaultError("the same directions when the same key is drawn from twice", "others")
+    same = torch.equal(subject.theta(subject.space), subject.theta(subject.space))
+    require(same, "the same directions when the same key is drawn from twice", "others")
 
 
 def batches_of_a_step_differ(subject: SamplerSubject) -> None:
     """Other keys give other directions: the batches of a step, and the steps."""
     first = subject.theta(subject.space)
     for noun, stream in (("batch", draw(index=1)), ("step", draw(step=1))):
-        if torch.equal(first, subject.theta(subject.space, stream=stream)):
-            raise FaultError(f"other directions in the next {noun}, whose key is another", "the same ones")
+        same = torch.equal(first, subject.theta(subject.space, stream=stream))
+        require(not same, f"other directions in the next {noun}, whose key is another", "the same ones")
 
 
 def earlier_draws_change_nothing(subject: SamplerSubject) -> None:
@@ -182,8 +176,8 @@ def earlier_draws_change_nothing(subject: SamplerSubject) -> None:
     alone = numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())
     for count, index in ((5, 0), (COUNT, 1), (3 * COUNT, 2)):
         sampler.sample(subject.space, count, draw(index=index))
-    if not torch.equal(alone, numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())):
-        raise FaultError("the same directions of a key after other keys were drawn from", "others")
+    same = torch.equal(alone, numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw()))
+    require(same, "the same directions of a key after other keys were drawn from", "others")
 
 
 def global_generators_are_left_alone(subject: SamplerSubject) -> None:
@@ -193,9 +187,12 @@ def global_generators_are_left_alone(subject: SamplerSubject) -> None:
 
 def global_seeds_change_nothing(subject: SamplerSubject) -> None:
     """Directions are the same whatever the global generators were seeded with."""
-    first, second = under_two_seeds(lambda: subject.theta(subject.space))
-    if not torch.equal(first, second):
-        raise FaultError("the same directions under other global seeds", "others: only `draw` is repeatable")
+    answers = []
+    for seed in (1, 2):
+        with seeded(seed):
+            answers.append(subject.theta(subject.space))
+    expected = "the same directions under other global seeds"
+    require(torch.equal(*answers), expected, "others: only `draw` is repeatable")
 
 
 def numbers_are_those_of_the_draw(subject: SamplerSubject) -> None:
@@ -233,15 +230,15 @@ def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
         ) from None
     if not isinstance(theta, Tensor):
         raise FaultError("a tensor or a Projection", type(theta).__name__)
-    if theta.device.type != device:
-        raise FaultError(f"directions on draw.device, here '{device}'", f"directions on '{theta.device}'")
+    expected = f"directions on draw.device, here '{device}'"
+    require(theta.device.type == device, expected, f"directions on '{theta.device}'")
 
 
 def directions_do_not_require_grad(subject: SamplerSubject) -> None:
     """Directions carry no graph of operations, which would grow with every step."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw(), check=False)
-    if numbers_of(answer, draw()).requires_grad:
-        raise FaultError("directions without gradients (draw them under torch.no_grad())", "requires_grad=True")
+    expected = "directions without gradients (draw them under torch.no_grad())"
+    require(not numbers_of(answer, draw()).requires_grad, expected, "requires_grad=True")
 
 
 def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
@@ -250,26 +247,18 @@ def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
     if isinstance(answer, DenseProjection):
         raise SkipError("it returns a matrix, or filters whose products the engine takes")
     subject.require_linear()
-    theta = answer.dense()
-    stream = Key(1, "vectors").open(dtype=torch.float64)
-    x, a = stream.normal(theta.shape[1], 5), stream.normal(theta.shape[0], 5)
-    for method, got, wanted in (
-        ("project", answer.project(x), theta @ x),
-        ("adjoint", answer.adjoint(a), theta.T @ a),
-    ):
-        gap = float((got - wanted).abs().max())
-        if not gap < 1e-5:
-            raise FaultError(f"`{method}` to be the product with dense()", f"values {gap:.3g} apart")
+    for method, gap, _ in subject.checked.product_gaps(answer, answer.dense()):
+        require(gap < 1e-5, f"`{method}` to be the product with dense()", f"values {gap:.3g} apart")
 
 
 def images_of_one_pixel_are_taken(subject: SamplerSubject) -> None:
     """Directions on a 1×1 grid, where the coarsest stage of a pyramid may be; or a sentence that it cannot."""
-    subject.require_directions(PIXEL, "images of one pixel")
+    subject.require_directions(Space((1, 1, 1)), "images of one pixel")
 
 
 def oblong_images_are_taken(subject: SamplerSubject) -> None:
     """Directions on a grid that is not square: rows and columns are not mixed up."""
-    subject.require_directions(OBLONG, "oblong images")
+    subject.require_directions(Space((1, 7, 9)), "oblong images")
 
 
 def grey_images_are_taken(subject: SamplerSubject) -> None:
@@ -298,24 +287,24 @@ def directions_span_the_space(subject: SamplerSubject) -> str:
     remarks = []
     for space in subject.usable:
         d = space.dimension
-        count = PER_DIMENSION * max(d, 8)
+        count = 40 * max(d, 8)
         theta = subject.theta(space, count)
         values, vectors = torch.linalg.eigh(theta.T @ theta / count)
         scaled = values * d
-        blind = int((scaled < BLIND).sum())
-        if blind:
-            raise FaultError(
-                f"directions that span all {d} dimensions of {space}",
-                f"{blind} that no direction looks at{_example(vectors[:, :blind], space)}: particles would "
-                "never move along them",
-            )
+        blind = int((scaled < 1e-6).sum())
+        require(
+            blind == 0,
+            f"directions that span all {d} dimensions of {space}",
+            f"{blind} that no direction looks at{_example(vectors[:, :blind])}: particles would "
+            "never move along them",
+        )
         remarks += _remarks(subject, scaled, space)
     return "; ".join(remarks)
 
 
-def _example(blind: Tensor, space: Space) -> str:
-    """Return an example of vectors in a space (d×k, orthonormal), in words, if one is easily named."""
-    d = space.dimension
+def _example(blind: Tensor) -> str:
+    """Return an example of some vectors (d×k, orthonormal), in words, if one is easily named."""
+    d = len(blind)
     brightness = torch.full((d,), d**-0.5, dtype=blind.dtype)
     if float((blind.T @ brightness).norm()) > 0.999:
         return " (the mean of all coordinates is one: brightness, for images)"
@@ -327,10 +316,10 @@ def _remarks(subject: SamplerSubject, scaled: Tensor, space: Space) -> list[str]
     """Return remarks on the eigenvalues λ·d of E[θθᵀ]; raise `FaultError` if they are said to be even."""
     least, largest = float(scaled[0]), float(scaled[-1])
     spread = f"λ·d of E[θθᵀ] goes from {least:.2g} to {largest:.2g} in {space}"
-    if subject.checked.isotropic and not EVEN[0] < least <= largest < EVEN[1]:
-        raise FaultError("E[θθᵀ] = I/d, as `isotropic = True` says", spread)
+    even = 0.6 < least <= largest < 1.5  # of so many directions, if it is even
+    require(even or not subject.checked.isotropic, "E[θθᵀ] = I/d, as `isotropic = True` says", spread)
     remarks = []
-    dim = int((scaled < DIM).sum())
+    dim = int((scaled < 0.05).sum())
     if dim:
         remarks.append(f"{spread}, so that {dim} of {len(scaled)} dimensions are hardly looked at")
     if largest > UNEVEN and not subject.checked.tempered:
@@ -365,31 +354,3 @@ def a_pyramid_sets_its_patches(subject: SamplerSubject) -> None:
 def a_pyramid_dilates_its_patches(subject: SamplerSubject) -> None:
     """Through `patched`, the schedule `pyramid` sets the distance between a patch's pixels."""
     _through_a_pyramid(subject, ["(8×8) [3] dilation=2", "(8×8) [3]"], "`patch: int` and `dilation: int`")
-
-
-KIT = Kit(
-    SamplerSubject,
-    (
-        *SHARED,
-        directions_have_unit_length,
-        directions_are_finite,
-        directions_follow_from_their_key,
-        batches_of_a_step_differ,
-        earlier_draws_change_nothing,
-        global_generators_are_left_alone,
-        global_seeds_change_nothing,
-        numbers_are_those_of_the_draw,
-        the_device_is_that_of_the_draw,
-        directions_do_not_require_grad,
-        an_operator_agrees_with_its_matrix,
-        images_of_one_pixel_are_taken,
-        oblong_images_are_taken,
-        grey_images_are_taken,
-        colour_images_are_taken,
-        points_are_taken,
-        directions_span_the_space,
-        a_pyramid_sets_its_patches,
-        a_pyramid_dilates_its_patches,
-        *IN_A_FLOW,
-    ),
-)

@@ -19,8 +19,6 @@ from cswf_core.interfaces import (
     Figure,
     Masked,
     Observation,
-    Owner,
-    Projection,
     Result,
     Space,
     Stage,
@@ -35,49 +33,14 @@ from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+from tests.checks.parts import OWNERS, Spied, named, refused, variant
 from tests.conftest import random_data, small_flow
-
-KINDS = ("projection", "cdf", "condition", "schedule")
-OWNERS = {kind: Owner(kind, "mine", "acme-plugins", "1.2") for kind in KINDS}
-
-
-def refused(complaint: str, **part: object) -> None:
-    """Check that a flow with this part ends with a sentence that names the plugin."""
-    (kind,) = part
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(**part, owners=OWNERS).run()
-    assert str(error.value).startswith(f"{kind} 'mine' (acme-plugins 1.2): ")
-
-
-def variant(contract: type, **members: object) -> type:
-    """A plugin with other members."""
-    return attrs.frozen(type("Mine", (contract,), members))
 
 
 def sampler(function):
     """A projection plugin whose `sample` is `function(theta)`."""
 
     return variant(Uniform, sample=lambda *arguments: function(Uniform.sample(*arguments)))()
-
-
-class Operator(Projection):
-    """A structured projection, perhaps a faulty one."""
-
-    def __init__(self, theta, factor=1.0):
-        self.theta, self.factor = theta, factor
-
-    @property
-    def shape(self):
-        return tuple(self.theta.shape)
-
-    def project(self, x):
-        return self.theta @ x
-
-    def adjoint(self, a):
-        return self.factor * (self.theta.T @ a)
-
-    def dense(self):
-        return self.theta
 
 
 class Oblique(Observation):
@@ -109,8 +72,11 @@ class Halved(Observation):
         (lambda t: t.float(), r"tensor of float64 on cpu, got 300×5 of float32"),
         (lambda t: t / 0, "finite numbers, got 1500 of 1500 that are NaN or infinite"),
         (lambda t: t.tolist(), "a tensor or a Projection, got list"),
-        (lambda t: Operator(t, factor=2.0), "adjoint must return what dense"),
-        (lambda t: Operator(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
+        (lambda t: Spied(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
+        (
+            lambda t: t.requires_grad_(),
+            "sample must return .* without gradients, got one that requires grad",
+        ),
         (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_adapters.py:\d+\)"),
         (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_adapters.py:\d+\)"),
     ],
@@ -129,11 +95,6 @@ def test_a_faulty_projection_is_named(change, complaint):
 )
 def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
     refused(complaint, projection=variant(Uniform, **{method: value, "sees_data": method == "fitted"})())
-
-
-def test_a_structured_projection_gives_what_a_dense_one_gives():
-    dense = small_flow().run().x
-    torch.testing.assert_close(small_flow(projection=sampler(Operator)).run().x, dense)
 
 
 @pytest.mark.parametrize(
@@ -256,16 +217,9 @@ class Zeros(StoredImages):
         out.zero_()
 
 
-class Unreadable(Zeros):
-    """Images that cannot be read."""
-
-    def fill(self, first, out):
-        raise ZeroDivisionError
-
-
 def opened(images: object) -> StoredImages:
     source = variant(Digits, open=lambda *a: images, opens=True)()
-    return checks.checked(source, Owner("dataset", "mine", "acme-plugins", "1.2")).open(None)
+    return checks.checked(source, OWNERS["dataset"]).open(None)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +236,14 @@ def opened(images: object) -> StoredImages:
 def test_faulty_images_to_be_read_by_blocks_are_named(images, complaint):
     with pytest.raises((DataError, PluginError), match=complaint) as error:
         opened(images)
-    assert str(error.value).startswith("dataset 'mine' (acme-plugins 1.2): ")
+    named(error, "dataset")
 
 
 def test_images_that_cannot_be_read_name_their_plugin():
+    class Unreadable(Zeros):
+        def fill(self, first, out):
+            raise ZeroDivisionError
+
     assert opened(Zeros(held_out=Zeros(count=1))).held_out.block(0, 1).sum() == 0
     with pytest.raises(PluginError, match=r"dataset 'mine' .*: fill raised ZeroDivisionError"):
         opened(Unreadable()).block(0, 1)
@@ -345,12 +303,19 @@ def test_a_method_that_nobody_would_call_is_told(contract, method, capability):
     )
     declared = variant(contract, **{method: lambda *a: None, capability: True})
     assert checks.undeclared(declared) == ""
-    with pytest.raises(PluginError, match=r"projection 'mine' .*: Mine defines fitted and does not declare"):
-        small_flow(projection=variant(Uniform, fitted=0)(), owners=OWNERS)
 
 
-def test_a_plugin_within_a_plugin_has_to_declare_too():
-    refused("Mine defines fitted and does not declare", projection=HighPass(of=variant(Uniform, fitted=0)()))
+@pytest.mark.parametrize(
+    ("members", "complaint"),
+    [
+        ({"fitted": 0}, "Mine defines fitted and does not declare it: write sees_data = True in the class"),
+        ({"adapts": True, "adapt": lambda *a: None}, "Mine declares adapts and does not define adapted"),
+    ],
+)
+def test_a_flag_and_its_method_come_together_also_of_a_plugin_within_a_plugin(members, complaint):
+    plugin = variant(Uniform, **members)()
+    for projection in (plugin, HighPass(of=plugin)):
+        refused(complaint, projection=projection)
 
 
 def test_something_else_than_a_plugin_is_named():
@@ -402,9 +367,8 @@ def test_a_condition_may_have_y_itself():
 @pytest.mark.parametrize("wrong", [{"notes": None}, {"figures": ["a"]}, {"figures": {"a": Figure([7])}}])
 def test_a_result_that_is_none_is_named(wrong):
     metric = variant(SlicedWasserstein, compute=lambda *a: attrs.evolve(Result({"a": 1.0}), **wrong))
-    owner = Owner("metric", "mine", "acme-plugins", "1.2")
     with pytest.raises(PluginError, match=r"metric 'mine' \(acme-plugins 1\.2\): compute"):
-        checks.checked(metric(), owner).compute(None)
+        checks.checked(metric(), OWNERS["metric"]).compute(None)
 
 
 def test_inverses_of_another_shape_are_told_in_the_plugins_name():

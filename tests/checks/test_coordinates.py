@@ -8,13 +8,12 @@ import torch
 
 from cswf_core import checks
 from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import Coordinates, Dataset, Key, LinearMap, Owner, Space
+from cswf_core.interfaces import Coordinates, Dataset, Key, LinearMap, Space
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.uniform import Uniform
+from tests.checks.parts import OWNERS, named, refused, variant
 from tests.conftest import random_data, small_flow
-
-MINE = Owner("coordinates", "mine", "acme-plugins", "1.2")
 
 
 @attrs.frozen(eq=False)
@@ -55,15 +54,8 @@ def mixing(**members) -> Mixing:
     return Mixing(members)
 
 
-def refused(complaint: str, plugin: Coordinates) -> None:
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(coordinates=plugin, owners={"coordinates": MINE})
-    assert str(error.value).startswith("coordinates 'mine' (acme-plugins 1.2): ")
-    assert "\n" not in str(error.value)
-
-
 def test_a_map_of_ones_own_is_taken():
-    flow = small_flow(coordinates=mixing(), owners={"coordinates": MINE})
+    flow = small_flow(coordinates=mixing(), owners=OWNERS)
     assert torch.isfinite(flow.run().x).all()
     assert not torch.allclose(flow.samples().x, small_flow().run().x)
     torch.testing.assert_close(flow.setup.W.enter(torch.eye(5).double())[0, 1], torch.tensor(0.5).double())
@@ -88,7 +80,7 @@ def test_a_map_of_ones_own_is_taken():
     ],
 )
 def test_a_faulty_map_is_named(members, complaint):
-    refused(complaint, mixing(**members))
+    refused(complaint, coordinates=mixing(**members))
 
 
 @pytest.mark.parametrize(
@@ -102,16 +94,16 @@ def test_a_faulty_map_is_named(members, complaint):
     ],
 )
 def test_something_else_than_a_map_is_named(fit, complaint):
-    refused(complaint, attrs.frozen(type("Mine", (Mixing,), {"fit": fit}))())
+    refused(complaint, coordinates=variant(Mixing, fit=fit)())
 
 
 def test_what_a_plugin_says_of_the_data_is_passed_on():
     with pytest.raises(DataError, match="needs images"):
-        small_flow(random_data(), coordinates=Whitened(), owners={"coordinates": MINE})
+        small_flow(random_data(), coordinates=Whitened(), owners=OWNERS)
 
 
 def adapted(plugin: Coordinates) -> tuple[checks.CheckedCoordinates, LinearMap, Space, torch.Tensor]:
-    adapter, space, x = checks.checked(plugin, MINE), Space((5,)), random_data().x
+    adapter, space, x = checks.checked(plugin, OWNERS["coordinates"]), Space((5,)), random_data().x
     return adapter, adapter.fit(space, x), space, x
 
 
@@ -135,19 +127,17 @@ def test_tensors_that_do_not_make_the_map_again_are_named(members, complaint):
     adapter, W, space, x = adapted(mixing(**members))
     with pytest.raises(PluginError, match=complaint) as error:
         adapter.tensors_of(W, space, x)
-    assert str(error.value).startswith("coordinates 'mine' (acme-plugins 1.2): ")
+    named(error, "coordinates")
 
 
 def test_a_map_that_no_tensors_make_is_named():
-    without = attrs.frozen(type("Mine", (Mixing,), {"of_tensors": Coordinates.of_tensors}))
-    adapter, W, space, x = adapted(without())
+    adapter, W, space, x = adapted(variant(Mixing, of_tensors=Coordinates.of_tensors)())
     with pytest.raises(
         PluginError,
         match=r"^coordinates 'mine' .* has no of_tensors, which saved models \(model.save\) and online",
     ):
         adapter.tensors_of(W, space, x)
-    nothing = attrs.frozen(type("Mine", (Mixing,), {"of_tensors": lambda *a: None}))
-    adapter, W, space, x = adapted(nothing())
+    adapter, W, space, x = adapted(variant(Mixing, of_tensors=lambda *a: None)())
     with pytest.raises(PluginError, match="of_tensors must return a LinearMap, got None"):
         adapter.tensors_of(W, space, x)
 
@@ -155,7 +145,7 @@ def test_a_map_that_no_tensors_make_is_named():
 def test_a_map_that_changes_what_it_is_given_is_refused():
     refused(
         "enter must return a new tensor, got the one it was given, changed",
-        mixing(enter=lambda _, x: x.mul_(2)),
+        coordinates=mixing(enter=lambda _, x: x.mul_(2)),
     )
 
 

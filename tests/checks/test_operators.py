@@ -9,53 +9,14 @@ import pytest
 import torch
 
 from cswf_core.errors import PluginError
-from cswf_core.interfaces import Owner, Projection, ProjectionSampler
+from cswf_core.interfaces import ProjectionSampler
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Pyramid
+from tests.checks.parts import OWNERS, Spied, named, variant
 from tests.conftest import small_flow
 from tests.flow.kinds import ENTRIES, images
-
-OWNERS = {"projection": Owner("projection", "mine", "acme-plugins", "1.2")}
-
-
-class Spied(Projection):
-    """Directions by way of an operator that notes who asks for what, and of which shape."""
-
-    def __init__(self, theta, calls):
-        self.theta, self.calls = theta, calls
-
-    @property
-    def shape(self):
-        return tuple(self.theta.shape)
-
-    def project(self, x):
-        self.calls.append(("project", tuple(x.shape)))
-        return self.theta @ x
-
-    def adjoint(self, a):
-        self.calls.append(("adjoint", tuple(a.shape)))
-        return self.theta.T @ a
-
-    def dense(self):
-        self.calls.append(("dense", self.shape))
-        return self.theta
-
-
-class OwnRows(Spied):
-    """An operator that knows how to make itself smaller."""
-
-    def rows(self, cut):
-        self.calls.append(("rows", (cut.start, cut.stop)))
-        return OwnRows(self.theta[cut], self.calls)
-
-
-class LateFault(Spied):
-    """An operator whose adjoint is wrong."""
-
-    def adjoint(self, a):
-        return 1.1 * super().adjoint(a)
 
 
 @attrs.frozen
@@ -81,33 +42,25 @@ def counted(calls) -> Counter:
     return Counter(name for name, _ in calls)
 
 
-def test_on_the_data_s_own_grid_a_matrix_is_made_once_for_the_check_and_never_again():
-    projection = Operators()
+@attrs.frozen
+class Following(Operators):
+    """Operators that follow the particles."""
+
+    adapts = True
+
+    def adapted(self, space, particles, data, draw):
+        return attrs.evolve(self)
+
+
+@pytest.mark.parametrize("kind", [Operators, Following])
+def test_on_the_data_s_own_grid_a_matrix_is_made_once_for_the_check_and_never_again(kind):
+    """Neither at another step, nor in another stage of the same space."""
+    projection = kind()
     flow = flow_of(projection)
     flow.run()
-    assert counted(projection.calls)["dense"] == 1
     assert flow.position.total == 4
-
-
-def test_another_stage_of_the_same_space_is_not_checked_again():
-    projection = Operators()
-    flow = flow_of(projection)
-    flow.run()
     flow.again(3)
     flow.run()
-    assert counted(projection.calls)["dense"] == 1
-
-
-def test_operators_that_follow_the_particles_are_checked_once_and_not_at_every_step():
-    @attrs.frozen
-    class Following(Operators):
-        adapts = True
-
-        def adapted(self, space, particles, data, draw):
-            return attrs.evolve(self)
-
-    projection = Following()
-    flow_of(projection).run()
     assert counted(projection.calls)["dense"] == 1
 
 
@@ -131,6 +84,11 @@ def test_products_are_checked_once_and_a_step_then_takes_as_many_as_it_needs():
 
 
 def test_its_own_rows_are_used_where_slabs_are_smaller():
+    class OwnRows(Spied):
+        def rows(self, cut):
+            self.calls.append(("rows", (cut.start, cut.stop)))
+            return OwnRows(self.theta[cut], self.calls)
+
     whole, small = Operators(OwnRows), Operators(OwnRows)
     wanted, flow = flow_of(whole).run(), flow_of(small)
     flow.budget.slab = 100
@@ -149,20 +107,24 @@ def test_without_rows_of_its_own_a_step_s_matrix_is_made_once():
     assert counted(projection.calls)["dense"] == 1 + 4  # the check, and the four steps
 
 
-def test_on_grids_of_a_pyramid_operators_work_too():
-    pyramid = {"schedule": Pyramid(entries=ENTRIES, steps=4, directions=40)}
-    dense = attrs.frozen(
-        type("Dense", (Operators,), {"sample": lambda self, space, n, draw: draw.sphere(n, space.dimension)})
-    )
-    operator, matrix = (flow_of(kind(), **pyramid).run().x for kind in (Operators, dense))
+@pytest.mark.parametrize(
+    "parts", [{}, {"schedule": Pyramid(entries=ENTRIES, steps=4, directions=40)}], ids=["its own", "pyramid"]
+)
+def test_operators_give_what_matrices_give_on_every_grid(parts):
+    dense = variant(Operators, sample=lambda self, space, count, draw: draw.sphere(count, space.dimension))
+    operator, matrix = (flow_of(kind(), **parts).run().x for kind in (Operators, dense))
     torch.testing.assert_close(operator, matrix, atol=1e-10, rtol=0)
 
 
 def test_a_wrong_adjoint_is_refused_before_the_first_step():
-    flow = flow_of(Operators(LateFault))
+    class Wrong(Spied):
+        def adjoint(self, a):
+            return 1.1 * super().adjoint(a)
+
+    flow = flow_of(Operators(Wrong))
     with pytest.raises(
-        PluginError, match=r"adjoint must return what dense\(\) \(300×64\) gives, got values"
+        PluginError, match=r"adjoint must return what dense\(\) \(300×64\) gives, got val"
     ) as error:
         next(iter(flow))
-    assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
+    named(error, "projection")
     assert flow.position.total == 0

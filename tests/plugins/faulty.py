@@ -20,7 +20,6 @@ from cswf_core.interfaces import (
     Metric,
     Observation,
     Observer,
-    Projection,
     ProjectionSampler,
     ProjectionWrapper,
     Result,
@@ -28,6 +27,7 @@ from cswf_core.interfaces import (
     Space,
     Stage,
 )
+from tests.checks.parts import Spied
 
 
 @attrs.frozen
@@ -41,23 +41,74 @@ class Sphere(ProjectionSampler):
         return draw.sphere(count, space.dimension)
 
 
-@attrs.frozen
-class StrayNumbers(Sphere):
+def variant(name, base, **members):
+    """A plugin class of that name with some members other than those of its base."""
+    return attrs.frozen(type(name, (base,), {"__module__": __name__, **members}))
+
+
+def directions(name, change, **members):
+    """A sampler whose directions are `change(theta, draw)` of uniform ones."""
+
     def sample(self, space, count, draw):
-        theta = torch.randn(count, space.dimension, dtype=draw.dtype, device=draw.device)
-        return theta / theta.norm(dim=1, keepdim=True)
+        return change(draw.sphere(count, space.dimension), draw)
+
+    return variant(name, Sphere, sample=sample, **members)
 
 
-@attrs.frozen
-class Seeding(Sphere):
-    def sample(self, space, count, draw):
-        np.random.seed(0)
-        return super().sample(space, count, draw)
+def unit(theta):
+    return theta / theta.norm(dim=1, keepdim=True)
 
 
-@attrs.frozen
-class Misspelt(Sphere):
-    tempred = True
+def seeding(theta, draw):
+    np.random.seed(0)
+    return theta
+
+
+def blind_to_brightness(theta, draw):
+    return theta if theta.shape[1] == 1 else unit(theta - theta.mean(dim=1, keepdim=True))
+
+
+def on_the_cpu(theta, draw):
+    return torch.eye(theta.shape[1], dtype=theta.dtype)[:1].repeat(len(theta), 1)
+
+
+def uneven(theta, draw):
+    theta[:, 0] *= 4
+    return unit(theta)
+
+
+def only_rows(self, space, count, draw):
+    """Mix up rows and columns, which shows where a grid is not square."""
+    theta = draw.sphere(count, space.dimension).reshape(count, *space.grid("projection 'only-rows'"))
+    return (theta + 0 * theta.transpose(2, 3)).reshape(count, -1)
+
+
+def needs_images_silently(self, space, count, draw):
+    _channels, _height, _width = space.shape
+    return draw.sphere(count, space.dimension)
+
+
+def the_same_in_every_batch(self, space, count, draw):
+    fixed = attrs.evolve(draw.key, index=0, step=0).open(draw.device, draw.dtype)
+    return fixed.sphere(count, space.dimension)
+
+
+StrayNumbers = directions("StrayNumbers", lambda theta, draw: unit(torch.randn_like(theta)))
+Seeding = directions("Seeding", seeding)
+Misspelt = variant("Misspelt", Sphere, tempred=True)
+CitesInWords = variant("CitesInWords", Sphere, references=("Du et al., ICML 2023",))
+TooLong = directions("TooLong", lambda theta, draw: theta * 1.0001)
+NowAndThenNothing = directions(
+    "NowAndThenNothing", lambda theta, draw: torch.where(draw.uniform(len(theta), 1) < 0.003, torch.nan, theta)
+)
+BlindToBrightness = directions("BlindToBrightness", blind_to_brightness)
+OnlyRows = variant("OnlyRows", Sphere, sample=only_rows)
+WithGradients = directions("WithGradients", lambda theta, draw: theta.requires_grad_())
+Float32Always = directions("Float32Always", lambda theta, draw: theta.float())
+CpuAlways = directions("CpuAlways", on_the_cpu)
+NeedsImagesSilently = variant("NeedsImagesSilently", Sphere, sample=needs_images_silently)
+TheSameInEveryBatch = variant("TheSameInEveryBatch", Sphere, sample=the_same_in_every_batch)
+FalselyIsotropic = directions("FalselyIsotropic", uneven, isotropic=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -71,120 +122,21 @@ class MisspeltAroundAnother(ProjectionWrapper):
         return self
 
 
-@attrs.frozen
-class CitesInWords(Sphere):
-    references = ("Du et al., ICML 2023",)
-
-
-@attrs.frozen
-class TooLong(Sphere):
-    def sample(self, space, count, draw):
-        return super().sample(space, count, draw) * 1.0001
-
-
-@attrs.frozen
-class NowAndThenNothing(Sphere):
-    def sample(self, space, count, draw):
-        theta = super().sample(space, count, draw)
-        return torch.where(draw.uniform(count, 1) < 0.003, torch.nan, theta)
-
-
-@attrs.frozen
-class BlindToBrightness(Sphere):
-    def sample(self, space, count, draw):
-        if space.dimension == 1:
-            return draw.sphere(count, 1)
-        theta = super().sample(space, count, draw)
-        theta = theta - theta.mean(dim=1, keepdim=True)
-        return theta / theta.norm(dim=1, keepdim=True)
-
-
-@attrs.frozen
-class OnlyRows(Sphere):
-    """Mixes up rows and columns, which shows where a grid is not square."""
-
-    def sample(self, space, count, draw):
-        channels, height, width = space.grid("projection 'only-rows'")
-        theta = super().sample(space, count, draw).reshape(count, channels, height, width)
-        return (theta + 0 * theta.transpose(2, 3)).reshape(count, -1)
-
-
-@attrs.frozen
-class WithGradients(Sphere):
-    def sample(self, space, count, draw):
-        return super().sample(space, count, draw).requires_grad_()
-
-
-@attrs.frozen
-class Float32Always(Sphere):
-    def sample(self, space, count, draw):
-        return super().sample(space, count, draw).float()
-
-
-@attrs.frozen
-class CpuAlways(Sphere):
-    def sample(self, space, count, draw):
-        theta = torch.zeros(count, space.dimension, dtype=draw.dtype)
-        theta[:, 0] = 1
-        return theta
-
-
-@attrs.frozen
-class NeedsImagesSilently(Sphere):
-    def sample(self, space, count, draw):
-        _channels, _height, _width = space.shape
-        return super().sample(space, count, draw)
-
-
-@attrs.frozen
-class TheSameInEveryBatch(Sphere):
-    def sample(self, space, count, draw):
-        fixed = attrs.evolve(draw.key, index=0, step=0).open(draw.device, draw.dtype)
-        return super().sample(space, count, fixed)
-
-
 @attrs.frozen(eq=False)
 class Remembering(Sphere):
     calls: int = attrs.field(default=0, init=False)
 
     def sample(self, space, count, draw):
         object.__setattr__(self, "calls", self.calls + 1)
-        theta = super().sample(space, count, draw)
-        return theta.roll(self.calls, dims=1)
+        return draw.sphere(count, space.dimension).roll(self.calls, dims=1)
 
 
-@attrs.frozen
-class FalselyIsotropic(Sphere):
-    isotropic = True
-
-    def sample(self, space, count, draw):
-        theta = super().sample(space, count, draw)
-        theta[:, 0] *= 4
-        return theta / theta.norm(dim=1, keepdim=True)
-
-
-class Transposed(Projection):
-    def __init__(self, theta):
-        self.theta = theta
-
-    @property
-    def shape(self):
-        return tuple(self.theta.shape)
-
-    def project(self, x):
-        return self.theta @ x
-
+class Transposed(Spied):
     def adjoint(self, a):
-        return self.theta.T @ a * 1.0005  # below what the engine notices
-
-    def dense(self):
-        return self.theta
+        return super().adjoint(a) * 1.0005  # below what the engine notices
 
 
-@attrs.frozen
-class WrongAdjoint(Sphere):
-    def sample(self, space, count, draw):
-        return Transposed(super().sample(space, count, draw))
+WrongAdjoint = directions("WrongAdjoint", lambda theta, draw: Transposed(theta))
 
 
 class Ranks(FittedCDF):
@@ -210,34 +162,25 @@ class Steps(CDFEstimator):
         return Ranks(values)
 
 
-class Falling(Ranks):
-    def cdf(self, z):
-        level = super().cdf(z)
-        return torch.where(level > 0.9, level - 0.05, level)
-
-
-class BeyondOne(Ranks):
-    def cdf(self, z):
-        return super().cdf(z) * 1.01
-
-
-class Upside(Ranks):
-    def icdf(self, a):
-        return super().icdf(1 - a)
-
-
 class Unscaled(Ranks):
     def __init__(self, values):
         super().__init__((values - values.mean(dim=1, keepdim=True)) / values.std(dim=1, keepdim=True))
 
 
-def with_fit(fitted):
-    @attrs.frozen
-    class Faulty(Steps):
-        def fit(self, values):
-            return fitted(values)
+def fitting(name, fitted=Ranks, **members):
+    """An estimator whose distributions are of another class, or have other members."""
+    return variant(name, Steps, fit=lambda self, values: type(name, (fitted,), members)(values))
 
-    return Faulty
+
+def falling(self, z):
+    level = Ranks.cdf(self, z)
+    return torch.where(level > 0.9, level - 0.05, level)
+
+
+Falling = fitting("Falling", cdf=falling)
+BeyondOne = fitting("BeyondOne", cdf=lambda self, z: Ranks.cdf(self, z) * 1.01)
+Upside = fitting("Upside", icdf=lambda self, a: Ranks.icdf(self, 1 - a))
+WithUnscaled = fitting("WithUnscaled", Unscaled)
 
 
 @attrs.frozen
@@ -266,24 +209,19 @@ class Labels(ConditionEncoder):
         return theta_y[:, conditions.labels]
 
 
-@attrs.frozen
-class Squared(Labels):
-    def project(self, theta_y, conditions):
-        return super().project(theta_y, conditions).square()
+def of_the_whole(self, theta_y, conditions):
+    products = Labels.project(self, theta_y, conditions)
+    return products - products.mean(dim=1, keepdim=True)
 
 
-@attrs.frozen
-class OfTheWhole(Labels):
-    def project(self, theta_y, conditions):
-        products = super().project(theta_y, conditions)
-        return products - products.mean(dim=1, keepdim=True)
+def wrong_groups(self, conditions):
+    present, index = torch.unique(conditions.labels, return_inverse=True)
+    return index.flip(0), Conditions(labels=present)
 
 
-@attrs.frozen
-class WrongGroups(Labels):
-    def groups(self, conditions):
-        present, index = torch.unique(conditions.labels, return_inverse=True)
-        return index.flip(0), Conditions(labels=present)
+Squared = variant("Squared", Labels, project=lambda self, *given: Labels.project(self, *given).square())
+OfTheWhole = variant("OfTheWhole", Labels, project=of_the_whole)
+WrongGroups = variant("WrongGroups", Labels, groups=wrong_groups)
 
 
 class Creeping(Observation):
@@ -301,24 +239,21 @@ class Slipping(Masked):
         return super().free(x) + 1e-4 * self.seen(x)
 
 
+def halves(d):
+    mask = torch.zeros(d, dtype=torch.bool)
+    mask[: d // 2] = True
+    return mask
+
+
 def seeing(observation):
-    @attrs.frozen
-    class Seeing(ConditionEncoder):
-        amplifier: float = 1.0
-
-        def length(self, data):
-            return 0
-
-        def project(self, theta_y, conditions):
-            return torch.zeros(len(theta_y), len(conditions), dtype=theta_y.dtype)
-
-        def draw(self, data, count, draw):
-            return Conditions(origin=draw.integers(len(data), count))
-
-        def observation(self, data, conditions, draw):
-            return observation(data.space.dimension)
-
-    return Seeing
+    """A condition that sees a part of x."""
+    return variant(
+        "Seeing",
+        ConditionEncoder,
+        length=lambda self, data: 0,
+        draw=lambda self, data, count, draw: Conditions(origin=draw.integers(len(data), count)),
+        observation=lambda self, data, conditions, draw: observation(data.space.dimension),
+    )
 
 
 @attrs.frozen
@@ -329,37 +264,24 @@ class Once(Schedule):
         return [Stage(steps=4, directions=256, step_size=float(min(space.dimension, 64)))]
 
 
-@attrs.frozen
-class NeverStops(Once):
-    adaptive = True
-
-    def stop(self, stage, distances):
-        return False
-
-
-@attrs.frozen
-class Endless(Once):
-    def stages(self, space, projection):
-        return [attrs.evolve(stage, steps=10**12) for stage in super().stages(space, projection)]
-
-
 @attrs.frozen(eq=False)
 class Backwards(Stage):
     def eta(self, step):
         return self.step_size * (1 if step < 3 else -1)
 
 
-@attrs.frozen
-class TurnsAround(Once):
-    def stages(self, space, projection):
-        return [Backwards(steps=4, directions=256, step_size=6.0)]
+def planning(name, change):
+    """A schedule whose stage is another."""
+    return variant(name, Once, stages=lambda self, *given: [change(Once.stages(self, *given)[0])])
 
 
-@attrs.frozen
-class AnotherPlanEachTime(Once):
-    def stages(self, space, projection):
-        (stage,) = super().stages(space, projection)
-        return [attrs.evolve(stage, step_size=stage.step_size * float(0.5 + np.random.rand() / 2))]
+NeverStops = variant("NeverStops", Once, adaptive=True, stop=lambda self, stage, distances: False)
+Endless = planning("Endless", lambda stage: attrs.evolve(stage, steps=10**12))
+TurnsAround = planning("TurnsAround", lambda stage: Backwards(steps=4, directions=256, step_size=6.0))
+AnotherPlanEachTime = planning(
+    "AnotherPlanEachTime",
+    lambda stage: attrs.evolve(stage, step_size=stage.step_size * (1 + np.random.rand()) / 2),
+)
 
 
 class Halved(LinearMap):
@@ -379,10 +301,7 @@ class Halved(LinearMap):
         return {"factor": torch.tensor(self.factor)}
 
 
-@attrs.frozen
-class WrongTranspose(Coordinates):
-    def fit(self, space, x):
-        return Halved(0.5)
+WrongTranspose = variant("WrongTranspose", Coordinates, fit=lambda self, space, x: Halved(0.5))
 
 
 @attrs.frozen
@@ -393,22 +312,14 @@ class Noise(DatasetSource):
         return Dataset(draw.uniform(16, 40) * 1.9 - 0.95, Space((1, 4, 4)))
 
 
-@attrs.frozen
-class OutOfRange(Noise):
-    def load(self, draw):
-        return Dataset(draw.uniform(16, 40) * 255, Space((1, 4, 4)))
+def loading(name, x, **members):
+    """A source of other numbers."""
+    return variant(name, Noise, load=lambda self, draw: Dataset(x(draw), Space((1, 4, 4)), **members))
 
 
-@attrs.frozen
-class OtherEachTime(Noise):
-    def load(self, draw):
-        return Dataset(torch.rand(16, 40), Space((1, 4, 4)))
-
-
-@attrs.frozen
-class BetweenLevels(Noise):
-    def load(self, draw):
-        return attrs.evolve(super().load(draw), bin_width=1 / 128)
+OutOfRange = loading("OutOfRange", lambda draw: draw.uniform(16, 40) * 255)
+OtherEachTime = loading("OtherEachTime", lambda draw: torch.rand(16, 40))
+BetweenLevels = loading("BetweenLevels", lambda draw: draw.uniform(16, 40) * 1.9 - 0.95, bin_width=1 / 128)
 
 
 @attrs.frozen
@@ -425,29 +336,15 @@ class Means(Metric):
         return Result({name: float(d.norm()) for name, d in scores.items()}, "distance of the means")
 
 
-@attrs.frozen
-class OrderMatters(Means):
-    def compute(self, comparison):
-        return self._result(comparison.generated.x[:, :10], comparison.real.x)
+def comparing(name, p):
+    """A metric that looks at something else than the generated samples."""
+    return variant(name, Means, compute=lambda self, given: self._result(p(given), given.real.x))
 
 
-@attrs.frozen
-class TreatsThemUnlike(Means):
-    def compute(self, comparison):
-        return self._result(comparison.generated.x * 127.5 + 127.5, comparison.real.x)
-
-
-@attrs.frozen
-class LooksAtTheRealOnes(Means):
-    def compute(self, comparison):
-        return self._result(comparison.real.x, comparison.real.x)
-
-
-@attrs.frozen
-class Spoils(Means):
-    def compute(self, comparison):
-        comparison.generated.x.clamp_(-0.5, 0.5)
-        return super().compute(comparison)
+OrderMatters = comparing("OrderMatters", lambda given: given.generated.x[:, :10])
+TreatsThemUnlike = comparing("TreatsThemUnlike", lambda given: given.generated.x * 127.5 + 127.5)
+LooksAtTheRealOnes = comparing("LooksAtTheRealOnes", lambda given: given.real.x)
+Spoils = comparing("Spoils", lambda given: given.generated.x.clamp_(-0.5, 0.5))
 
 
 class Counting:
@@ -489,18 +386,7 @@ class ClosedOnce(Counting):
 
 
 def watching(watcher):
-    @attrs.frozen
-    class Watching(Observer):
-        def watch(self, folder):
-            return watcher()
-
-    return Watching
-
-
-def halves(d):
-    mask = torch.zeros(d, dtype=torch.bool)
-    mask[: d // 2] = True
-    return mask
+    return variant("Watching", Observer, watch=lambda self, folder: watcher())
 
 
 FAULTS = [
@@ -526,12 +412,12 @@ FAULTS = [
     ("projection", Remembering, "earlier draws change nothing"),
     ("projection", FalselyIsotropic, "directions span the space"),
     ("projection", WrongAdjoint, "an operator agrees with its matrix"),
-    ("cdf", with_fit(Falling), "a cdf never falls"),
-    ("cdf", with_fit(BeyondOne), "a cdf stays within 0 and 1"),
-    ("cdf", with_fit(Upside), "an inverse never falls"),
-    ("cdf", with_fit(Unscaled), "a short flow comes nearer to the data"),
-    ("cdf", with_fit(Unscaled), "an inverse stays near the values"),
-    ("cdf", with_fit(Unscaled), "transport agrees with sorting"),
+    ("cdf", Falling, "a cdf never falls"),
+    ("cdf", BeyondOne, "a cdf stays within 0 and 1"),
+    ("cdf", Upside, "an inverse never falls"),
+    ("cdf", WithUnscaled, "a short flow comes nearer to the data"),
+    ("cdf", WithUnscaled, "an inverse stays near the values"),
+    ("cdf", WithUnscaled, "transport agrees with sorting"),
     ("cdf", SortsInPlace, "values are left as they are"),
     ("condition", Squared, "products are linear in directions"),
     ("condition", OfTheWhole, "the product of a sample is its own"),

@@ -100,13 +100,8 @@ def test_a_module_beside_that_fails_is_told_as_the_reason(tmp_path):
     assert (broken.owner.name, broken.reason) == ("axes", "ZeroDivisionError: division by zero")
 
 
-def test_a_file_may_be_called_as_a_package_that_it_imports(tmp_path):
-    write(tmp_path, "torch.py", "axis", "torch.ones(1)")
-    assert "axis" in Registry.discover(tmp_path, {}).names("projection")
-
-
-def test_a_file_that_is_called_as_a_module_of_python_does_not_take_its_place(tmp_path):
-    write(tmp_path, "axes.py", "axis", "import json\njson.dumps(1)")
+def test_a_file_may_be_called_as_a_package_and_does_not_take_its_place(tmp_path):
+    write(tmp_path, "torch.py", "axis", "import json\njson.dumps(1)\ntorch.ones(1)")
     (tmp_path / "json.py").write_text("x = 1\n")
     registry = Registry.discover(tmp_path, {})
     assert "axis" in registry.names("projection")

@@ -74,25 +74,15 @@ def test_a_package_that_nobody_asked_for_is_named_switched_off_and_ends_no_run(i
     assert sentence.endswith("acme_watch_module.py:23); it is switched off for the rest of this run")
 
 
-def test_one_that_the_recipe_lists_ends_the_run_with_its_name(install, cswf, tmp_path):
+def test_one_that_the_recipe_lists_ends_the_run_with_the_name_of_its_package_or_file(install, cswf, tmp_path):
     install("acme-watch", LISTED, "2.5")
-    out = tmp_path / "out"
-    said = cswf.refusal("run", "digits", "observers=[failing]", *SMALL, "--out", out, "--quiet")
+    run = ("run", "digits", *SMALL, "--quiet", "--out")
+    said = cswf.refusal(*run, tmp_path / "out", "observers=[failing]")
     assert said.startswith("observer 'Failing' (acme-watch 2.5): after_step raised ZeroDivisionError")
-    assert json.loads((out / "run.json").read_text())["status"] == "failed"
-
-
-def test_one_of_a_file_is_named_by_its_file(cswf, tmp_path):
+    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "failed"
     (tmp_path / "watch.py").write_text(LISTED)
-    run = ("run", "digits", "observers=[failing]", *SMALL, "--out", tmp_path / "out", "--quiet")
-    assert cswf.refusal(*run, "--plugins-dir", tmp_path).startswith("observer 'Failing' (watch.py): after_step")
-
-
-def test_one_that_a_program_hands_over_ends_the_flow_with_its_name():
-    flow = small_flow(observers=(Raising(ZeroDivisionError("oh")),))
-    named = r"^observer 'Raising' \(tests.plugins.test_watching\): after_step raised"
-    with pytest.raises(PluginError, match=named):
-        flow.run()
+    said = cswf.refusal(*run, tmp_path / "other", "observers=['watch.py:failing']", "--plugins-dir", tmp_path)
+    assert said.startswith("observer 'Failing' (watch.py): after_step")
 
 
 def test_others_go_on_watching_when_one_is_switched_off(caplog):
@@ -104,36 +94,36 @@ def test_others_go_on_watching_when_one_is_switched_off(caplog):
     assert said.startswith("watcher 'main' (acme 1.0): after_step raised RunError: no disk; it is switched off")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), LostRankError("rank 1 is gone")])
-def test_an_interruption_or_a_lost_rank_is_no_fault_of_a_watcher(error):
-    with pytest.raises(type(error)):
-        small_flow(observers=(Watcher(OWNER, Raising(error)),)).run()
+NAMED = r"^observer 'Raising' \(tests.plugins.test_watching\): after_step raised ZeroDivisionError"
 
 
-def test_a_sentence_for_people_ends_the_flow_as_it_is():
-    with pytest.raises(RunError, match=r"^no disk$"):
-        small_flow(observers=(Raising(RunError("no disk")),)).run()
+@pytest.mark.parametrize(
+    ("error", "ends", "said"),
+    [
+        (ZeroDivisionError("oh"), PluginError, NAMED),
+        (RunError("no disk"), RunError, "^no disk$"),
+        (KeyboardInterrupt(), KeyboardInterrupt, None),
+        (LostRankError("rank 1 is gone"), LostRankError, "^rank 1 is gone$"),
+    ],
+    ids=["a fault", "a sentence for people", "Ctrl-C", "a lost rank"],
+)
+def test_one_that_a_program_hands_over_ends_the_flow_with_its_name_or_its_own_sentence(error, ends, said):
+    with pytest.raises(ends, match=said):
+        small_flow(observers=(Raising(error),)).run()
+    if isinstance(error, KeyboardInterrupt | LostRankError):  # no fault of a watcher, to switch it off for
+        with pytest.raises(ends):
+            small_flow(observers=(Watcher(OWNER, Raising(error)),)).run()
 
 
 def test_hooks_are_called_in_the_order_of_pluggy():
     calls = []
 
-    class Last:
-        @hookimpl(trylast=True)
-        def after_run(self):
-            calls.append("last")
+    def watcher(name, **order):
+        hook = hookimpl(**order)(lambda self: calls.append(name))
+        return type(name, (), {"after_run": hook})()
 
-    class First:
-        @hookimpl(tryfirst=True)
-        def after_run(self):
-            calls.append("first")
-
-    class Usual:
-        @hookimpl
-        def after_run(self):
-            calls.append("usual")
-
-    Watchers([First(), Usual(), Last()]).tell("after_run", flow=None)
+    watchers = [watcher("first", tryfirst=True), watcher("usual"), watcher("last", trylast=True)]
+    Watchers(watchers).tell("after_run", flow=None)
     assert calls == ["first", "usual", "last"]
 
 

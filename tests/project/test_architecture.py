@@ -142,4 +142,4 @@ VAGUE = {"what", "that", "those", "found", "kept", "shown", "given", "asked"}
 def test_a_name_says_what_it_names():
     used = {(name, path.name) for path in SOURCES for name, _ in names(tree(path))}
     vague = {(name, file) for name, file in used if name.lstrip("_") in VAGUE}
-    assert vague == {("shown", "observation.py"), ("shown", "colorize.py")}  # a method of a contract
+    assert vague == {("shown", "condition.py"), ("shown", "colorize.py")}  # a method of a contract

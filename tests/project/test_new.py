@@ -92,17 +92,10 @@ def test_every_package_and_the_example_install_pass_their_tests_and_run(cswf, tm
     assert installed.returncode == 0, installed.stderr
 
     environment = {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1"}
-    pytest_run = (
-        PYTHON,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "--import-mode=importlib",
-        "-o",
-        "addopts=-q",
+    options = ("-p", "no:cacheprovider", "--import-mode=importlib", "-o", "addopts=-q")
+    tested = completed(
+        PYTHON, "-m", "pytest", *options, *folders, EXAMPLE / "tests", cwd=tmp_path, env=environment
     )
-    tested = completed(*pytest_run, *folders, EXAMPLE / "tests", cwd=tmp_path, env=environment)
     assert tested.returncode == 0, tested.stdout
     assert f"{2 * len(NAMES) + 3} passed" in tested.stdout
 

@@ -201,12 +201,9 @@ def test_a_rank_ends_if_its_starter_is_gone_before_the_ranks_have_met():
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    rank = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-    }
-    ended = completed(PYTHON, "-c", meeting, env={**os.environ, **rank, STARTER: str(2**22)}, timeout=60)
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    ended = completed(
+        PYTHON, "-c", meeting, env={**os.environ, **rank, **place, STARTER: str(2**22)}, timeout=60
+    )
     assert ended.returncode == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from functools import partial
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from cswf_core import hookimpl
-from cswf_core.errors import LostRankError, RunError
+from cswf_core.errors import LostRankError, NotFiniteError, RunError
 from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Part
@@ -28,6 +29,7 @@ from cswf_plugins.coordinates.principal import Principal
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+from tests.conftest import small_flow
 from tests.flow.kinds import KINDS, image_flow, images
 from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
@@ -79,6 +81,13 @@ class Watch:
             self.digests += [state.tables.positions, state.tables.displacements]
 
 
+def ended(flow, ranks=None):
+    """The samples that a flow ends with; None on ranks that do not lead."""
+    for _ in flow:
+        pass
+    return flow.samples().x if ranks is None or ranks.leads else None
+
+
 def taken(kind, ranks=None, *, count=PARTICLES, data=DATA):
     """What a flow ends with, and what was seen on the way; None on ranks that see nothing."""
     watch = Watch(count)
@@ -92,30 +101,17 @@ def taken(kind, ranks=None, *, count=PARTICLES, data=DATA):
 
 
 ALIKE = {
-    "reuse",
-    "float64",
-    "clip",
-    "offline",
-    "whitened, mask",
-    "whitened, a mask",
-    "whitened, clip",
-    "whitened, sets",
-    "whitened, entropy",
-    "released",
-    "spline",
-    "sorted parts",
-    "binned parts",
-    "separate, sorted",
-    "labels with noise",
-    "sorted tables",
-    "few sorted tables",
-    "many slabs",
-    "sorted",
-    "tempered",
-    "masks",
-    "carried",
-    "clip and mask",
-    "separate",
+    *("reuse", "float64", "clip", "offline", "whitened, mask", "whitened, a mask"),
+    *("whitened, clip", "whitened, sets", "whitened, entropy", "released", "spline", "sorted parts"),
+    *(
+        "binned parts",
+        "separate, sorted",
+        "labels with noise",
+        "sorted tables",
+        "few sorted tables",
+        "many slabs",
+    ),
+    *("sorted", "tempered", "masks", "carried", "clip and mask", "separate"),
     "principal",
 }
 """Kinds that go the ways of others: they are for `make test-all`."""
@@ -126,8 +122,8 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(kind, tmp_path):
     several = kind in ("plain", "classes", "mask", "sorted")
     sizes, few = ((2, 4), {"count": 1100, "data": 1100}) if several else ((2,), FEW)
     alone, distances, moves = taken(kind, **few)
+    work = partial(taken, kind, **few)
     for size in sizes:
-        work = partial(taken, kind, **few)
         (shared, *numbers), *others = on_ranks(size, tmp_path / str(size), work)
         assert others == [None] * (size - 1)
         assert len(shared) == len(alone)
@@ -152,9 +148,7 @@ def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
     def resumed(ranks, parts):
         flow = image_flow(DATA, ranks=ranks, **changes)
         flow.restore(Snapshot.joined(parts, ranks.share(parts[0].share.total, flow.device)))
-        for _ in flow:
-            pass
-        return flow.samples().x if ranks.leads else None
+        return ended(flow, ranks)
 
     for before, after in ((2, 3), (3, 1), (1, 2)) if kind == "classes" else ((2, 1),):
         parts = on_ranks(before, tmp_path / f"{before}", stopped)
@@ -198,6 +192,24 @@ def test_a_first_rank_that_ends_while_others_do_not_listen_is_missed_by_them(tmp
     on_ranks(2, tmp_path, broken, seconds=20)
 
 
+def test_all_ranks_end_with_the_same_sentence_when_one_has_particles_that_are_none(tmp_path):
+    def work(ranks):
+        schedule = Constant(steps=9, directions=40)
+        flow = small_flow(cdf=Histogram(), schedule=schedule, ranks=ranks, count=600)
+        steps = iter(flow)
+        for _ in range(3):
+            next(steps)
+        if ranks.rank == 1:
+            flow.particles.stored[0].x[0, 0] = math.nan
+        with pytest.raises(NotFiniteError) as error:
+            next(steps)
+        return str(error.value)
+
+    first, other = on_ranks(2, tmp_path, work, seconds=30)
+    assert first == other
+    assert first.startswith("particles are not finite after step 4 of stage 1 'constant': ")
+
+
 def test_two_flows_of_the_same_ranks_have_their_own_particles(tmp_path):
     def both(ranks):
         flows = [image_flow(300, ranks=ranks, count=count) for count in (300, 280)]
@@ -221,14 +233,10 @@ def test_a_flow_of_one_process_is_gone_when_its_last_name_is():
 def test_data_that_come_later_and_their_particles_are_shared_too(tmp_path):
     def learned(ranks=None):
         data = images(1100)
-        first, then = data.take(slice(0, 800)), data.take(slice(800, 1100))
-        strip = {"held_out": None}
+        then = attrs.evolve(data.take(slice(800, 1100)), held_out=None)
         flow = image_flow(DATA, ranks=ranks, count=PARTICLES, condition=OneHot(), sets=2)
-        flow.again(steps=2, arriving=attrs.evolve(then, **strip))
-        del first
-        for _ in flow:
-            pass
-        return flow.samples().x if ranks is None or ranks.leads else None
+        flow.again(steps=2, arriving=then)
+        return ended(flow, ranks)
 
     alone = learned()
     assert alone.shape[1] > PARTICLES
@@ -239,9 +247,8 @@ def test_data_that_come_later_and_their_particles_are_shared_too(tmp_path):
 def test_a_rank_may_have_no_particles_or_data_at_all(tmp_path):
     def few(ranks=None):
         flow = image_flow(50, ranks=ranks, count=30, condition=OneHot())
-        for _ in flow:
-            pass
-        return flow.samples().x if ranks is None or ranks.leads else len(flow.particles)
+        x = ended(flow, ranks)
+        return len(flow.particles) if x is None else x
 
     first, *others = on_ranks(3, tmp_path, few)
     assert sorted(map(int, others)) == [0, 30] or others == [0, 0]
