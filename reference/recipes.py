@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
+from cswf_core.fields import Option, options, plain
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.plugins import BUILTIN, Plugin, Registry
 from cswf_core.recipe import builtin_recipes
-from cswf_core.recipe.fields import Option, options, plain
 from cswf_core.recipe.sections import (
     CHOICES,
     KEYS,

@@ -22,7 +22,6 @@ from cswf_core.recipe.nodes import (
     DEEPEST,
     TOO_DEEP,
     Items,
-    KeyLocation,
     Location,
     Mapping,
     MappingEntry,
@@ -231,7 +230,7 @@ class Tree:
     def _begin(self, origin: str | Path | collections.abc.Mapping[str, Any]) -> Mapping | None:
         """Return the tree of the recipe that all begins with."""
         if isinstance(origin, collections.abc.Mapping):
-            node = from_value(origin, KeyLocation(), self.problems)
+            node = from_value(origin, Location("mapping", keys=()), self.problems)
             assert isinstance(node, Mapping)
             return self._extend(node, ())
         source = locate(str(origin), Path.cwd(), self._registry)

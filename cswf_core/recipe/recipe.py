@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import collections.abc
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
 from cswf_core.checks import checked
-from cswf_core.errors import CswfError, KeyedError, PluginError, excerpt, nearest
+from cswf_core.errors import CswfError, KeyedError, PluginError, did_you_mean, excerpt, nearest, printable
+from cswf_core.fields import (
+    MISMATCH,
+    Decoder,
+    Kind,
+    Option,
+    below,
+    kind_of,
+    options,
+    parameters,
+    plain,
+    plugins_below,
+    plugins_inside,
+)
+from cswf_core.files import is_text
 from cswf_core.flow.settings import DEFAULTS
+from cswf_core.interfaces import Written
+from cswf_core.numbers import LARGEST
 from cswf_core.plugins import Plugin, PluginFolders, Registry
-from cswf_core.plugins.parameters import plugins_below, plugins_inside
-from cswf_core.recipe.fields import MISSING, Reader, options, parameters, plain
 from cswf_core.recipe.merge import Tree, as_choice
-from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
+from cswf_core.recipe.nodes import (
+    DEEPEST,
+    TOO_DEEP,
+    Items,
+    Location,
+    Mapping,
+    Node,
+    Problem,
+    RecipeError,
+    Scalar,
+    is_null,
+    parse,
+)
 from cswf_core.recipe.sections import (
     CHOICES,
     KEYS,
@@ -155,9 +182,10 @@ def load_recipe(
     tree = Tree(source, overrides, registry)
     recipes: dict[str, Recipe] = {}
     for label, root in tree.variants.items():
-        reader = _RecipeReader(registry, [], complete=tree.complete)
-        recipes[label] = reader.recipe(root, tree.path)
-        tree.problems.extend(reader.problems)
+        try:
+            recipes[label] = _RecipeReader(registry, complete=tree.complete).recipe(root, tree.path)
+        except RecipeError as error:
+            tree.problems.extend(error.problems)
     if tree.problems:
         raise RecipeError(tree.problems)
     return attrs.evolve(recipes.pop(""), variants=recipes)
@@ -175,14 +203,13 @@ def choose(
     node = parse(text, place, problems)
     if node is None or problems:
         raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
-    choice: Choice = _RecipeReader(registry, problems).plugin(node, kind, kind)
-    if or_path and problems and isinstance(node, Scalar):
-        problems = [
-            attrs.evolve(problem, message=problem.message + _similar_path(text)) for problem in problems
-        ]
-    if problems:
-        raise RecipeError(problems)
-    return choice
+    try:
+        return _RecipeReader(registry).plugin(node, kind, kind)
+    except RecipeError as error:
+        hint = _similar_path(text) if or_path and isinstance(node, Scalar) else ""
+        raise RecipeError(
+            [attrs.evolve(each, message=each.message + hint) for each in error.problems]
+        ) from None
 
 
 def _similar_path(text: str) -> str:
@@ -195,55 +222,74 @@ def _similar_path(text: str) -> str:
     return guess and f"; no file or folder has this name{guess}"
 
 
-class _RecipeReader(Reader):
-    """Turns a merged tree into a recipe."""
+class _RecipeReader(Decoder):
+    """Turns a merged tree into a recipe: reads nodes, notes where values stand, and collects every mistake."""
 
-    def __init__(self, registry: Registry, problems: list[Problem], *, complete: bool = True) -> None:
-        super().__init__(problems, self._inner_plugin, complete=complete)
+    strict = False
+
+    def __init__(self, registry: Registry, *, complete: bool = True) -> None:
+        """`complete` says whether all keys are there, so that one that is not seen is missing."""
         self.registry = registry
+        self.complete = complete
+        self.origins: dict[str, Location] = {}
+        self._faults: list[RecipeError] = []
+        """Mistakes of a recipe's sections."""
+        self._kinds: dict[str, str] = {}
+        """Key path → the kind of the plugin that is chosen there."""
         self._inner: dict[str, Choice] = {}
         """Choices inside the plugin's section that is being read, by key path, without those inside these."""
 
-    def recipe(self, tree: Mapping, path: Path | None) -> Any:
-        """Return the recipe; MISSING if anything was wrong."""
-        head = self.object(tree, HeadSection, "", extra=KEYS, others=self._deeper)
-        sections = {key: self.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
-        online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
-        model = sections["model"]
-        if arrivals and model is not MISSING and model.save:
-            self.problem(
-                self.origins.get("model.save", tree.location),
-                "model.save: a model's maps are of data that are all there from the start; leave out "
-                "online.arrivals, or do not save a model",
-            )
-        chosen = {key: self._choice(tree, key, kind) for key, kind in CHOICES.items()}
-        reuse = self._reuse(tree)
-        observers = self._list(self._section(tree, "observers"), "observer", "observers")
-        evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
-        if not self.problems and all(isinstance(choice, Choice) for choice in chosen.values()):
-            online_too = not is_null(tree.get("online"))
-            self._check_projection(tree, chosen, saves=model.save, online=online_too, reuse=reuse.reuse)
-        if self.problems:
-            return MISSING
+    def recipe(self, tree: Mapping, path: Path | None) -> Recipe:
+        """Return the recipe; raise `RecipeError` with every mistake."""
+        head = self._try(self.object, tree, HeadSection, "", "", KEYS)
+        sections = {key: self._try(self._own_keys, tree, key, cls) for key, cls in SECTIONS.items()}
+        online = self._try(self._listing, tree, "online", OnlineSection, "arrivals", "dataset")
+        self._try(self._refuse_model_of_arrivals, tree, sections["model"])
+        chosen = {key: self._try(self._choice, tree, key, kind) for key, kind in CHOICES.items()}
+        reuse = self._try(self._reuse, tree)
+        observers = self._try(self._list, self._section(tree, "observers"), "observer", "observers")
+        evaluate = self._try(self._listing, tree, "evaluate", EvaluateSection, "metrics", "metric")
+        if not self._faults:
+            self._check_projection(tree, chosen, saves=sections["model"].save, reuse=reuse.reuse)
+        if self._faults:
+            raise RecipeError([problem for fault in self._faults for problem in fault.problems])
         return Recipe(
             name=head.name or ("recipe" if path is None else path.stem),
             path=path,
             description=head.description,
             seed=head.seed,
-            online=None if is_null(tree.get("online")) else online,
-            arrivals=arrivals,
+            online=None if is_null(tree.get("online")) else online[1],
+            arrivals=online[0],
             reuse=reuse.reuse,
             observers=observers,
-            metrics=metrics,
-            evaluation=evaluation,
+            metrics=evaluate[0],
+            evaluation=evaluate[1],
             registry=self.registry,
             origins=self.origins,
             **sections,
             **chosen,
         )
 
+    def _try(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what is read; None, with its mistakes kept, if that fails."""
+        try:
+            return read(*arguments)
+        except RecipeError as error:
+            self._faults.append(error)
+            return None
+
+    def _refuse_model_of_arrivals(self, tree: Mapping, model: ModelSection | None) -> None:
+        online = tree.get("online")
+        arrivals = online.get("arrivals") if isinstance(online, Mapping) else None
+        if isinstance(arrivals, Items) and arrivals.items and model is not None and model.save:
+            raise RecipeError.at(
+                self.origins.get("model.save", tree.location),
+                "model.save: a model's maps are of data that are all there from the start; leave out "
+                "online.arrivals, or do not save a model",
+            )
+
     def _check_projection(
-        self, tree: Mapping, chosen: dict[str, Any], *, saves: bool, online: bool, reuse: int | str
+        self, tree: Mapping, chosen: dict[str, Any], *, saves: bool, reuse: int | str
     ) -> None:
         """Report a projection that the schedule cannot use, or that the rest of the recipe cannot follow."""
         projection = chosen["projection"]
@@ -252,84 +298,69 @@ class _RecipeReader(Reader):
             chosen["schedule"].checked.check(projection.checked)
         except CswfError as error:
             key = f"schedule.{error.key}" if isinstance(error, KeyedError) else "projection.use"
-            self.problem(self.origins.get(key, tree.location), str(error))
+            self._faults.append(RecipeError.at(self.origins.get(key, tree.location), str(error)))
         if not projection.checked.adapts:
             return
         follows = f"projection '{projection.name}' follows the particles"
         for key, fault, wish in (
             ("model.save", saves, "do not save a model, whose directions are drawn again without them"),
-            ("online", online, "leave out online, which counts data along directions that stay"),
+            (
+                "online",
+                not is_null(tree.get("online")),
+                "leave out online, which counts data along directions that stay",
+            ),
             ("projection.reuse", reuse != 1, "take reuse: 1, as every step has directions of its own"),
         ):
             if fault:
                 section = tree.get(key)
                 place = tree.location if section is None else section.location
-                self.problem(self.origins.get(key, place), f"{key}: {follows}: {wish}")
+                message = f"{key}: {follows}: {wish}"
+                self._faults.append(RecipeError.at(self.origins.get(key, place), message))
 
-    def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
-        node, default = self._section(tree, key), DEFAULTS.get(key)
+    def _own_keys(self, tree: Mapping, key: str, cls: type[Any]) -> Any:
+        """Return a section that has no plugin."""
+        return self.value(self._section(tree, key), kind_of(cls), key)
+
+    def _choice(self, tree: Mapping, key: str, kind: str) -> Choice:
+        node = self._section(tree, key)
+        default = DEFAULTS.get(key)
         if default is None and isinstance(node, Mapping) and not node.entries:
-            return self.missing(tree.location, key)
+            raise self._missing(tree.location, key)
         return self.plugin(node, kind, key, default, options(ReuseSection) if key == "projection" else ())
 
     def plugin(
         self, node: Node, kind: str, path: str, default: str | None = None, extra: Collection[str] = ()
-    ) -> Any:
+    ) -> Choice:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
         node = as_choice(node)
         if not isinstance(node, Mapping):
-            return self.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
+            raise RecipeError.at(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
         if use is not None:
             self.origins[f"{path}.use"] = use.location
         elif default is not None:
             use = Scalar(node.location, default, default)
         if not isinstance(use, Scalar) or is_null(use):
-            place = node.location if use is None else use.location
-            hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
-            return self.problem(place, hint)
+            known = ", ".join(self.registry.names(kind))
+            hint = f"{path} needs 'use', the name of a {kind}; known: {known}"
+            raise RecipeError.at(node.location if use is None else use.location, hint)
+        self._kinds[path] = kind
         outside = self._inner
         self._inner = {}
         try:
             plugin = self.registry.find(kind, use.raw)
-            owner, read_here = f"{kind} '{use.raw}'", ("use", *extra)
-            part = self.object(
-                node, plugin.factory, path, owner, read_here, lambda key: self._others(kind, key)
-            )
-            if part is MISSING:
-                return MISSING
+            part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", ("use", *extra))
             read = {key.removeprefix(f"{path}."): choice for key, choice in self._inner.items()}
             inner = {**self._default_plugins(node, part), **read}
         except PluginError as error:
-            return self.problem(use.location, str(error))
+            raise RecipeError.at(use.location, str(error)) from None
         finally:
             self._inner = outside
         return Choice(use.raw, plugin.signed(), part, inner)
 
-    def _others(self, kind: str, key: str) -> str:
-        """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
-        names = self.registry.names(kind)
-        having = [name for name in names if key in options(self.registry.find(kind, name).factory)]
-        if not having:
-            return ""
-        return f"; {kind} {' and '.join(map(repr, sorted(having)))} {'has' if len(having) == 1 else 'have'} it"
-
-    def _deeper(self, key: str) -> str:
-        """Return the sections whose key a key at the top would be, as the end of a sentence."""
-        owners: list[tuple[str, type[Any]]] = [*SECTIONS.items(), ("evaluate", EvaluateSection)]
-        kinds = {kind: name for name, kind in CHOICES.items()}
-        owners += [(kinds[p.owner.kind], p.factory) for p in self.registry.plugins if p.owner.kind in kinds]
-        sections = {name for name, cls in owners if key in options(cls)}
-        sections |= {"evaluate"} if key == "metrics" else set()
-        return (
-            "; did you mean " + " or ".join(f"'{s}.{key}'" for s in sorted(sections)) + "?" if sections else ""
-        )
-
-    def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
+    def inner_plugin(self, node: Node, kind: str, path: str) -> Any:
         """Return the object for a parameter that is a plugin itself."""
         choice = self.plugin(node, kind, path)
-        if choice is MISSING:
-            return MISSING
         self._inner[path] = choice
         return choice.part
 
@@ -344,13 +375,14 @@ class _RecipeReader(Reader):
 
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
-    ) -> tuple[Any, tuple[Choice, ...]]:
-        """Return a section that has a list of plugins beside its own keys, and that list."""
+    ) -> tuple[tuple[Choice, ...], Any]:
+        """Return the list of plugins in a section, and the section's own keys."""
         section = self._section(tree, key)
         if not isinstance(section, Mapping):
-            return self.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
-        chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
-        return self.object(section, cls, key, extra=[name]), chosen
+            raise RecipeError.at(section.location, f"{key} must be a mapping with '{name}'")
+        listed = partial(self._list, self._section(section, name), kind, f"{key}.{name}")
+        chosen, own = self.every([listed, partial(self.object, section, cls, key, "", [name])])
+        return chosen, own
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
@@ -358,15 +390,15 @@ class _RecipeReader(Reader):
             return ()
         if not isinstance(node, Items):
             hint = f" (write [{excerpt(node.raw)}])" if isinstance(node, Scalar) else ""
-            self.problem(node.location, f"{path} must be a list of {kind}s{hint}")
-            return ()
-        return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
+            raise RecipeError.at(node.location, f"{path} must be a list of {kind}s{hint}")
+        items = enumerate(node.items)
+        return tuple(self.every(partial(self.plugin, item, kind, f"{path}.{index}") for index, item in items))
 
     def _reuse(self, tree: Mapping) -> Any:
         section = as_choice(self._section(tree, "projection"))
         if not isinstance(section, Mapping):
-            return MISSING  # `_choice` has said so
-        return self.object(section, ReuseSection, "projection", extra=section.entries)
+            raise RecipeError([])  # `_choice` has said so
+        return self.object(section, ReuseSection, "projection", "", section.entries)
 
     @staticmethod
     def _section(tree: Mapping, key: str) -> Node:
@@ -374,3 +406,174 @@ class _RecipeReader(Reader):
         if entry is None:
             return Mapping(tree.location, {})
         return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
+
+    def single(self, node: Node) -> Any:
+        """Return what a scalar means; MISMATCH for lists and mappings."""
+        return node.value if isinstance(node, Scalar) else MISMATCH
+
+    def text(self, node: Node) -> str | None:
+        """Return a scalar as it is written: a number may be a text too."""
+        return node.raw if isinstance(node, Scalar) and node.value is not None else None
+
+    def items(self, node: Node) -> Sequence[Node] | None:
+        """Return the items of a list."""
+        return node.items if isinstance(node, Items) else None
+
+    def entries(self, node: Node) -> dict[str, Node] | None:
+        """Return what is under the keys of a mapping."""
+        return {key: e.node for key, e in node.entries.items()} if isinstance(node, Mapping) else None
+
+    def whole_number(self, node: Node, path: str) -> Any:
+        """Return a whole number, which may be written as 1e3."""
+        value = self.single(node)
+        if type(value) not in (int, float) or not float(value).is_integer():
+            return MISMATCH
+        if abs(int(value)) > LARGEST:
+            fault = f"{path} is too large, {self.text(node)}: 64 bits hold {LARGEST:,} at most"
+            raise RecipeError.at(node.location, fault)
+        return int(value)
+
+    def written(self, node: Node, cls: type[Written], path: str) -> Any:
+        """Return a value that has a form of its own."""
+        text = self.text(node)
+        try:
+            return MISMATCH if text is None else cls.from_text(text)
+        except ValueError as error:
+            raise RecipeError.at(node.location, f"{path}: {error}") from None
+
+    def path(self, node: Node, path: str) -> Any:
+        """Return a path; one that is not absolute counts from the folder of the file that it is written in."""
+        text = self.text(node)
+        if text is None:
+            return MISMATCH
+        try:
+            place = (node.location.folder / Path(text).expanduser()).resolve()
+        except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
+            return MISMATCH
+        if not is_text(str(place)):  # as YAML it could not be read again
+            named = f"{path} leads to {printable(str(place))}, a name that is no text (UTF-8)"
+            raise RecipeError.at(node.location, f"{named}; rename it, as recipes write it down")
+        return place
+
+    def value(self, node: Node, kind: Kind, path: str) -> Any:
+        """Return the value of a kind that a node has, and note where it is written."""
+        self.origins[path] = node.location
+        value = kind.read(node, path, self)
+        if value is MISMATCH:
+            text = self.text(node)
+            raise self.misfit(node, path, kind.words, "" if text is None else kind.hint(text))
+        return value
+
+    def every(self, readings: Iterable[Callable[[], Any]]) -> list[Any]:
+        """Return all values; raise `RecipeError` with the mistakes in all of them, if there are any."""
+        values: list[Any] = []
+        faults: list[RecipeError] = []
+        for read in readings:
+            try:
+                values.append(read())
+            except RecipeError as error:
+                faults.append(error)
+        if faults:
+            raise RecipeError([problem for fault in faults for problem in fault.problems])
+        return values
+
+    def member(self, node: Node, kinds: Sequence[Kind], path: str) -> Any:
+        """Return a value as the first kind of a union that it fits, those that take any text coming last."""
+        for kind in kinds:
+            if kind.form == "plugin" and not is_null(node):
+                return self.value(node, kind, path)
+        for kind in sorted(kinds, key=lambda kind: kind.form == "any text"):
+            try:
+                return self.value(node, kind, path)
+            except RecipeError:
+                if kind.form == "object" and isinstance(node, Mapping):
+                    raise  # it says what is wrong in the mapping, such as a key that is not known
+        return MISMATCH
+
+    def object(
+        self, node: Node, cls: type[Any], path: str, owner: str = "", extra: Collection[str] = ()
+    ) -> Any:
+        """Return a mapping as an object; nothing is a mapping without keys."""
+        node = Mapping(node.location, {}) if is_null(node) else node
+        if isinstance(node, Mapping) and path.count(".") + 3 > DEEPEST:
+            raise RecipeError.at(node.location, TOO_DEEP)  # recipe.yaml has all its parameters, and their items
+        return super().object(node, cls, path, owner, extra)
+
+    def named(self, path: str) -> str:
+        """Return a section's key path in quotes."""
+        return path and f"'{path}'"
+
+    def field(
+        self, node: Mapping, entries: collections.abc.Mapping[str, Node], option: Option, path: str, owner: str
+    ) -> Any:
+        """Return a parameter's value, which its validator has seen."""
+        inner = entries.get(option.name)
+        if inner is None or is_null(inner):
+            return self.left_out(node, option, owner)
+        value = self.value(inner, option.kind, below(path, option.name))
+        if option.attribute.validator is not None:
+            try:
+                option.attribute.validator(None, option.attribute, value)
+            except (ValueError, TypeError) as error:
+                message = str(error.args[0] if error.args else error)
+                inside = f"{path}." if path and message.startswith(option.name) else ""
+                raise RecipeError.at(inner.location, inside + message) from None
+            except Exception:
+                return value  # it wants to see the whole object; the constructor calls it again, with one
+        return value
+
+    def left_out(self, node: Mapping, option: Option, owner: str) -> Any:
+        """Return a parameter's default."""
+        if option.required:
+            entry = node.entries.get(option.name)
+            raise self._missing(node.location if entry is None else entry.location, option.name, owner)
+        return option.default
+
+    def _missing(self, location: Location, key: str, owner: str = "") -> RecipeError:
+        """Return the error for a missing key, which says so if that is certain."""
+        if not self.complete:
+            return RecipeError([])
+        return RecipeError.at(location, f"missing key '{key}'{f' of {owner}' if owner else ''}")
+
+    def refuse_unknown(self, node: Mapping, key: str, path: str, owner: str, known: Collection[str]) -> None:
+        """Raise `RecipeError` for a key that is not known, with a guess at what is meant."""
+        others = self._users(self._kinds[path], key) if path in self._kinds else ""
+        near = others or ("" if path else self._deeper(key)) or did_you_mean(key, known)
+        hint = "; use 'extends' to build on a recipe" if key == "<<" else near
+        whose = f" of {owner}" if owner else ""
+        raise RecipeError.at(node.entries[key].location, f"unknown key '{key}'{whose}{hint}")
+
+    def _users(self, kind: str, key: str) -> str:
+        """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
+        names = self.registry.names(kind)
+        having = [name for name in names if key in options(self.registry.find(kind, name).factory)]
+        if not having:
+            return ""
+        return f"; {kind} {' and '.join(map(repr, sorted(having)))} {'has' if len(having) == 1 else 'have'} it"
+
+    def _deeper(self, key: str) -> str:
+        """Return the sections whose key a key at the top would be, as the end of a sentence."""
+        owners: list[tuple[str, type[Any]]] = [*SECTIONS.items(), ("evaluate", EvaluateSection)]
+        kinds = {kind: name for name, kind in CHOICES.items()}
+        owners += [(kinds[p.owner.kind], p.factory) for p in self.registry.plugins if p.owner.kind in kinds]
+        sections = {name for name, cls in owners if key in options(cls)}
+        sections |= {"evaluate"} if key == "metrics" else set()
+        named = " or ".join(f"'{section}.{key}'" for section in sorted(sections))
+        return f"; did you mean {named}?" if sections else ""
+
+    def made(self, node: Node, cls: type[Any], values: collections.abc.Mapping[str, Any], owner: str) -> Any:
+        """Return the object; whatever its class raises is a mistake of the recipe."""
+        try:
+            return cls(**values)
+        except Exception as error:
+            raise RecipeError.at(node.location, f"{owner}: {error}" if owner else str(error)) from None
+
+    def misfit(self, node: Node, path: str, words: str, hint: Any = "") -> RecipeError:
+        """Return the error for a node that has no such value."""
+        if isinstance(node, Scalar):
+            raw = excerpt(node.raw)
+            text = f"the text {raw!r}" if isinstance(node.value, str) else raw
+            got = "nothing" if node.value is None else text
+        else:
+            got = "a mapping" if isinstance(node, Mapping) else f"a list of {len(node.items)}"
+        return RecipeError.at(node.location, f"{path or 'the recipe'} must be {words}, got {got}{hint}")

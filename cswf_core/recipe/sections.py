@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import attrs
 
+from cswf_core.fields import object_schema
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
-from cswf_core.recipe.fields import by_name, object_schema
 from cswf_core.runs.checkpoints import Interval
 
 CHOICES = {
@@ -259,7 +259,7 @@ def _choice(registry: Registry, kind: str) -> dict[str, Any]:
         owner = plugin.owner
         if owner.kind == kind:
             own = list(dict.fromkeys((registry.name_of(owner), f"{owner.distribution}:{owner.name}")))
-            described = object_schema(plugin.factory, by_name(registry))
+            described = object_schema(plugin.factory, registry.written)
             properties = {"use": {"enum": own}, **described["properties"], **extra}
             names += own
             mappings.append(

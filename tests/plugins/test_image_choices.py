@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError
-from cswf_core.recipe.fields import options
+from cswf_core.fields import options
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.fashion_mnist import FashionMnist

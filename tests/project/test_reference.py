@@ -10,8 +10,8 @@ import click
 import pytest
 
 from cswf_core import hookspecs, interfaces
+from cswf_core.fields import options
 from cswf_core.plugins import KINDS
-from cswf_core.recipe.fields import options
 from cswf_core.recipe.sections import KEYS, SECTIONS, EvaluateSection, OnlineSection, ReuseSection
 from reference import classes
 from reference.commands import commands

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from cswf_core.errors import CswfError
+from cswf_core.fields import options
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe
 from cswf_core.recipe.build import build_flow
-from cswf_core.recipe.fields import options
 from cswf_core.recipe.render import to_yaml
 from cswf_core.recipe.sections import CHOICES, SECTIONS
 
