@@ -9,21 +9,20 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-import attrs
-
 from cswf_core import hookspecs
 from cswf_core.errors import PluginError
+from cswf_core.plugins.plugin import PluginModule
 
 PluginFolders = str | Path | Sequence[str | Path] | None
 """One folder of one-file plugins, several, or none."""
@@ -40,10 +39,12 @@ def folders_of(plugins_dir: PluginFolders, environment: Mapping[str, str]) -> li
     always = [folder for folder in environment.get(OF_EVERYONE, "").split(os.pathsep) if folder]
     places = [(OF_EVERYONE, folder) for folder in always]
     places += [("--plugins-dir", str(folder)) for folder in _several(plugins_dir)]
+    folders: dict[Path, None] = {}
     for name, folder in places:
         if not Path(folder).expanduser().is_dir():
             raise PluginError(f"{name}: {folder} is not a folder")
-    return list(dict.fromkeys(Path(folder).expanduser().resolve() for _, folder in places))
+        folders[Path(folder).expanduser().resolve()] = None
+    return list(folders)
 
 
 def as_options(plugins_dir: PluginFolders) -> str:
@@ -57,24 +58,7 @@ def _several(plugins_dir: PluginFolders) -> Sequence[str | Path]:
     return (plugins_dir,) if isinstance(plugins_dir, (str, Path)) else plugins_dir
 
 
-@attrs.frozen
-class PluginFile:
-    """A file in a folder that offers plugins."""
-
-    path: Path
-    distribution: str
-    """What recipes call it where two plugins share a name: `strokes.py`."""
-    beside: tuple[Path, ...]
-    """The modules beside it that it imports, directly or through each other."""
-
-    def load(self) -> ModuleType:
-        """Import it."""
-        if "." in self.path.stem:
-            raise PluginError(f"the file's name has a dot before .py: rename {self.path.name}")
-        return importlib.import_module(f"{_package(self.path.parent)}.{self.path.stem}")
-
-
-def plugin_files(folders: Sequence[Path]) -> list[PluginFile]:
+def plugin_files(folders: Sequence[Path]) -> list[PluginModule]:
     """Return the files of folders that offer plugins; they and what they import will be imported afresh.
 
     A file without a hook that one with hooks imports is part of that one. Files whose names begin with `_`
@@ -85,19 +69,29 @@ def plugin_files(folders: Sequence[Path]) -> list[PluginFile]:
         _open(folder)
         entries += _entries(folder)
     paths = [path for path, _ in entries]
-    return [PluginFile(path, _short(path, paths), beside) for path, beside in entries]
+    return [
+        PluginModule(
+            path.stem, _short(path, paths), "", partial(_load, path), path.read_text, files=(path, *beside)
+        )
+        for path, beside in entries
+    ]
+
+
+def _load(path: Path) -> ModuleType:
+    if "." in path.stem:
+        raise PluginError(f"the file's name has a dot before .py: rename {path.name}")
+    return importlib.import_module(f"{_package(path.parent)}.{path.stem}")
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """Yield each plugin's file with the modules beside it that it imports."""
     trees = {path: _tree_or_none(path) for path in sorted(folder.glob("*.py")) if path.is_file()}
     arrows = {path: _imports(folder, tree) for path, tree in trees.items()}
-    reached = {path: _reachable(arrows, path) for path in trees}
-    offering = [path for path, tree in trees.items() if _has_hooks(tree) and not path.name.startswith("_")]
-    parts = {part for path in offering for part in reached[path]}
-    for path in trees:
-        if path in offering or (path not in parts and not path.name.startswith("_")):
-            yield path, tuple(sorted(reached[path] - {path}))
+    reached = {path: _reachable(arrows, path) for path in trees if not path.name.startswith("_")}
+    parts = {part for path, seen in reached.items() if _has_hooks(trees[path]) for part in seen}
+    for path, seen in reached.items():
+        if _has_hooks(trees[path]) or path not in parts:
+            yield path, tuple(sorted(seen - {path}))
 
 
 def _reachable(arrows: dict[Path, set[Path]], start: Path) -> set[Path]:
@@ -125,8 +119,8 @@ def _package(folder: Path) -> str:
 
 def _open(folder: Path) -> None:
     """Make a package of a folder, and forget its modules that were imported before."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if _Loader not in sys.meta_path:
+        sys.meta_path.insert(0, _Loader)
     name = _package(folder)
     for module in [module for module in sys.modules if module.startswith(f"{name}.")]:
         del sys.modules[module]
@@ -135,25 +129,23 @@ def _open(folder: Path) -> None:
     sys.modules[name] = package
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of folders, and nothing else."""
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Finds and imports the modules of folders, and nothing else.
 
+    Imports in a file are read as they are meant, and no compiled file is left in the folder.
+    """
+
+    @classmethod
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return how to import a module; None if it is no file of a folder."""
         del target
         package, _, name = fullname.rpartition(".")
-        if not package.startswith(PACKAGE) or not path:
+        file = Path(path[0]) / f"{name}.py" if path and package.startswith(PACKAGE) else None
+        if file is None or not file.is_file():
             return None
-        file = Path(path[0]) / f"{name}.py"
-        if not file.is_file():
-            return None
-        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
-
-
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Imports a file with its imports read as they are meant; leaves no compiled file in the folder."""
+        return importlib.util.spec_from_file_location(fullname, file, loader=cls(fullname, str(file)))
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the compiled module."""

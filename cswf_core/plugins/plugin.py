@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,6 +54,26 @@ class Plugin:
 
 
 @attrs.frozen
+class PluginModule:
+    """A module that plugins come from: that of an entry point, or a file in a folder."""
+
+    name: str
+    distribution: str
+    """Of a file its name, which recipes write where two plugins share theirs: `strokes.py`."""
+    version: str
+    load: Callable[[], object]
+    """Imports it."""
+    source: Callable[[], str]
+    """Returns its text, without importing it."""
+    files: tuple[Path, ...] = ()
+    """As those of `Plugin`."""
+
+    def owner(self, kind: str) -> Owner:
+        """Return whose the plugins are that it offers of a kind."""
+        return Owner(kind, self.name, self.distribution, self.version)
+
+
+@attrs.frozen
 class Broken:
     """A plugin that could not be loaded, and why; its kind is '' if not even its text tells."""
 
@@ -84,9 +105,8 @@ def package_digest(module: str) -> str:
     Of a package, all .py files count. A namespace, which several distributions may share, is no top: the
     package inside it is. Returns "" for code that has no file, as in a notebook.
     """
-    parts = module.split(".")
-    for depth in range(1, len(parts) + 1):
-        top = sys.modules.get(".".join(parts[:depth]))
+    for name in accumulate(module.split("."), "{}.{}".format):
+        top = sys.modules.get(name)
         if top is not None and getattr(top, "__file__", None):
             return _digest_of_top(top)
     return ""

@@ -24,7 +24,6 @@ from cswf_core.fields import (
     parameters,
     plain,
     plugins_below,
-    plugins_inside,
 )
 from cswf_core.files import is_text
 from cswf_core.flow.settings import DEFAULTS
@@ -236,8 +235,8 @@ class _RecipeReader(Decoder):
         """Mistakes of a recipe's sections."""
         self._kinds: dict[str, str] = {}
         """Key path → the kind of the plugin that is chosen there."""
-        self._inner: dict[str, Choice] = {}
-        """Choices inside the plugin's section that is being read, by key path, without those inside these."""
+        self._chosen: dict[int, Choice] = {}
+        """By the identity of the object that it has made, each choice inside a plugin's section."""
 
     def recipe(self, tree: Mapping, path: Path | None) -> Recipe:
         """Return the recipe; raise `RecipeError` with every mistake."""
@@ -318,7 +317,6 @@ class _RecipeReader(Decoder):
                 self._faults.append(RecipeError.at(self.origins.get(key, place), message))
 
     def _own_keys(self, tree: Mapping, key: str, cls: type[Any]) -> Any:
-        """Return a section that has no plugin."""
         return self.value(self._section(tree, key), kind_of(cls), key)
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Choice:
@@ -345,33 +343,22 @@ class _RecipeReader(Decoder):
             hint = f"{path} needs 'use', the name of a {kind}; known: {known}"
             raise RecipeError.at(node.location if use is None else use.location, hint)
         self._kinds[path] = kind
-        outside = self._inner
-        self._inner = {}
         try:
             plugin = self.registry.find(kind, use.raw)
             part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", ("use", *extra))
-            read = {key.removeprefix(f"{path}."): choice for key, choice in self._inner.items()}
-            inner = {**self._default_plugins(node, part), **read}
+            inside = {
+                name: self._chosen.get(id(inner)) or Choice.of(inner, self.registry)
+                for name, inner in plugins_below(part)
+            }
         except PluginError as error:
             raise RecipeError.at(use.location, str(error)) from None
-        finally:
-            self._inner = outside
-        return Choice(use.raw, plugin.signed(), part, inner)
+        return Choice(use.raw, plugin.signed(), part, inside)
 
     def inner_plugin(self, node: Node, kind: str, path: str) -> Any:
         """Return the object for a parameter that is a plugin itself."""
         choice = self.plugin(node, kind, path)
-        self._inner[path] = choice
+        self._chosen[id(choice.part)] = choice
         return choice.part
-
-    def _default_plugins(self, node: Mapping, part: Any) -> dict[str, Choice]:
-        """Return the plugins in the defaults of parameters that a section leaves out, as `Choice.inner`."""
-        inner: dict[str, Choice] = {}
-        for name, option in options(type(part)).items():
-            if is_null(node.get(name)):
-                inside = plugins_inside(getattr(part, option.attribute.name), name)
-                inner |= {path: Choice.of(each, self.registry) for path, each in inside}
-        return inner
 
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
@@ -408,19 +395,15 @@ class _RecipeReader(Decoder):
         return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
 
     def single(self, node: Node) -> Any:
-        """Return what a scalar means; MISMATCH for lists and mappings."""
         return node.value if isinstance(node, Scalar) else MISMATCH
 
     def text(self, node: Node) -> str | None:
-        """Return a scalar as it is written: a number may be a text too."""
         return node.raw if isinstance(node, Scalar) and node.value is not None else None
 
     def items(self, node: Node) -> Sequence[Node] | None:
-        """Return the items of a list."""
         return node.items if isinstance(node, Items) else None
 
     def entries(self, node: Node) -> dict[str, Node] | None:
-        """Return what is under the keys of a mapping."""
         return {key: e.node for key, e in node.entries.items()} if isinstance(node, Mapping) else None
 
     def whole_number(self, node: Node, path: str) -> Any:
@@ -434,7 +417,6 @@ class _RecipeReader(Decoder):
         return int(value)
 
     def written(self, node: Node, cls: type[Written], path: str) -> Any:
-        """Return a value that has a form of its own."""
         text = self.text(node)
         try:
             return MISMATCH if text is None else cls.from_text(text)
@@ -500,13 +482,11 @@ class _RecipeReader(Decoder):
         return super().object(node, cls, path, owner, extra)
 
     def named(self, path: str) -> str:
-        """Return a section's key path in quotes."""
         return path and f"'{path}'"
 
     def field(
         self, node: Mapping, entries: collections.abc.Mapping[str, Node], option: Option, path: str, owner: str
     ) -> Any:
-        """Return a parameter's value, which its validator has seen."""
         inner = entries.get(option.name)
         if inner is None or is_null(inner):
             return self.left_out(node, option, owner)
@@ -523,7 +503,6 @@ class _RecipeReader(Decoder):
         return value
 
     def left_out(self, node: Mapping, option: Option, owner: str) -> Any:
-        """Return a parameter's default."""
         if option.required:
             entry = node.entries.get(option.name)
             raise self._missing(node.location if entry is None else entry.location, option.name, owner)
@@ -569,7 +548,6 @@ class _RecipeReader(Decoder):
             raise RecipeError.at(node.location, f"{owner}: {error}" if owner else str(error)) from None
 
     def misfit(self, node: Node, path: str, words: str, hint: Any = "") -> RecipeError:
-        """Return the error for a node that has no such value."""
         if isinstance(node, Scalar):
             raw = excerpt(node.raw)
             text = f"the text {raw!r}" if isinstance(node.value, str) else raw
