@@ -27,17 +27,13 @@ from cswf_core.errors import CswfError, RunError
 from cswf_core.fields import Decoder, kind_of
 from cswf_core.fields import MisfitError as MisfitError
 from cswf_core.fields import Rule as Rule
+from cswf_core.nodes import DEEPEST, TOO_DEEP, RecipeError
 
 LARGEST = 1 << 26
 """Bytes of a document at most."""
 
 LONGEST_NUMBER = 400
 """Digits of a number at most; a float may be written with some 300."""
-
-DEEPEST = 40
-"""How deep lists and objects may be nested."""
-
-TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 
 SEAL = "sha256"
 """The key of a document's own checksum."""
@@ -81,12 +77,12 @@ def parse_json(text: str) -> Any:
             object_pairs_hook=_unique,
         )
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
+        raise ValueError(f"it is {TOO_DEEP}") from None
     level, depth = [value], 0
     while level := [part for each in level for part in _parts(each)]:
         depth += 1
         if depth > DEEPEST:  # what can be read may still be too deep to be written
-            raise ValueError(TOO_DEEP)
+            raise ValueError(f"it is {TOO_DEEP}")
     return value
 
 
@@ -103,7 +99,10 @@ def read_document(path: Path, cls: type[Made], error: type[CswfError] = RunError
 
 def structured(value: Any, type_: Any) -> Any:
     """Return a value of JSON as a type has it: objects as attrs classes; raise `MisfitError` if it has none."""
-    return Decoder().value(value, kind_of(type_), "")
+    try:
+        return Decoder(strict=True).value(value, kind_of(type_), "")
+    except RecipeError as error:
+        raise MisfitError(error.problems[0].message) from None
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Fields of attrs classes, and values read as the types of these fields say: from recipes and from JSON.
 
 A kind of type has a name for people, a JSON Schema, and a function that reads a value; `kind_of` finds the kind
-of a type. A `Decoder` goes through what is written: the one here through JSON, up to the first value that does
-not fit. That of recipes (`cswf_core.recipe.recipe`) goes through nodes with places, and collects every mistake.
+of a type. A `Decoder` goes through what is written: nodes of recipes, which have places, or plain JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +19,12 @@ from typing import Annotated, Any, Literal, Union
 
 import attrs
 
+from cswf_core import nodes
 from cswf_core.checks import ADAPTERS
-from cswf_core.errors import PluginError, did_you_mean, excerpt, nearest
+from cswf_core.errors import PluginError, did_you_mean, excerpt, nearest, printable
 from cswf_core.files import is_text
 from cswf_core.interfaces import Written
+from cswf_core.nodes import DEEPEST, TOO_DEEP, Items, Location, Node, RecipeError, Scalar, is_null
 from cswf_core.numbers import LARGEST, number_hint
 
 MISMATCH: Any = object()
@@ -305,11 +306,11 @@ def _list(type_: Any, container: type[Any]) -> Kind:
     item = kind_of(type_)
 
     def read(node: Any, path: str, decoder: Decoder) -> Any:
-        items = decoder.items(node)
+        items = items_of(node)
         if items is None:
             return MISMATCH
         values = decoder.every(
-            partial(decoder.value, each, item, below(path, index)) for index, each in enumerate(items)
+            partial(decoder.value, each, item, _below(path, index)) for index, each in enumerate(items)
         )
         return values if container is list and decoder.strict else tuple(values)
 
@@ -329,11 +330,11 @@ def _tuple(places: Sequence[Any]) -> Kind:
     sizes = {"minItems": len(kinds), "maxItems": len(kinds)}
 
     def read(node: Any, path: str, decoder: Decoder) -> Any:
-        items = decoder.items(node)
+        items = items_of(node)
         if items is None or len(items) != len(kinds):
             return MISMATCH
         pairs = enumerate(zip(items, kinds, strict=True))
-        return tuple(decoder.every(partial(decoder.value, *pair, below(path, index)) for index, pair in pairs))
+        return tuple(decoder.every(partial(decoder.value, *pair, _below(path, index)) for index, pair in pairs))
 
     return Kind(
         f"a list of {len(kinds)}: {', '.join(kind.words for kind in kinds)}",
@@ -349,12 +350,12 @@ def _dictionary(keys: Any, values: Any) -> Kind:
     kind = kind_of(values)
 
     def read(node: Any, path: str, decoder: Decoder) -> Any:
-        entries = decoder.entries(node)
+        entries = entries_of(node)
         if entries is None:
             return MISMATCH
         if decoder.strict:  # those of recipes are texts, and no rules are made for them
             decoder.every(partial(decoder.value, key, key_kind, path) for key in entries)
-        readings = (partial(decoder.value, each, kind, below(path, key)) for key, each in entries.items())
+        readings = (partial(decoder.value, each, kind, _below(path, key)) for key, each in entries.items())
         return dict(zip(entries, decoder.every(readings), strict=True))
 
     return Kind(
@@ -392,10 +393,10 @@ def _union(members: tuple[Any, ...]) -> Kind:
 
 def _one_of(values: tuple[Any, ...]) -> Kind:
     def read(node: Any, _: str, decoder: Decoder) -> Any:
-        single = decoder.single(node)
+        meant = single(node)
         for value in values:
-            alike = value == (decoder.text(node) if isinstance(value, str) else single)
-            if alike and single is not None and (type(single) is type(value) or not decoder.strict):
+            alike = value == (text_of(node) if isinstance(value, str) else meant)
+            if alike and meant is not None and (type(meant) is type(value) or not decoder.strict):
                 return value
         return MISMATCH
 
@@ -410,30 +411,56 @@ def _one_of(values: tuple[Any, ...]) -> Kind:
 
 
 def _written(cls: type[Written]) -> Kind:
-    return Kind(
-        cls.form,
-        lambda: {"type": "string", "description": cls.form},
-        lambda node, path, decoder: decoder.written(node, cls, path),
-    )
+    def read(node: Any, path: str, decoder: Decoder) -> Any:
+        text = text_of(node)
+        try:
+            return MISMATCH if text is None else cls.from_text(text)
+        except ValueError as error:
+            raise decoder.fault(node, f"{path}: {error}") from None
+
+    return Kind(cls.form, lambda: {"type": "string", "description": cls.form}, read)
 
 
-def _truth(node: Any, _: str, decoder: Decoder) -> Any:
-    value = decoder.single(node)
+def _truth(node: Any, *_: object) -> Any:
+    value = single(node)
     return value if isinstance(value, bool) else MISMATCH
 
 
-def _number(node: Any, _: str, decoder: Decoder) -> Any:
-    value = decoder.single(node)
+def _number(node: Any, *_: object) -> Any:
+    value = single(node)
     fits = type(value) in (int, float) and abs(value) <= sys.float_info.max
     return float(value) if fits else MISMATCH
 
 
-def _nothing(node: Any, _: str, decoder: Decoder) -> Any:
-    return None if decoder.single(node) is None else MISMATCH
+def _whole_number(node: Any, path: str, decoder: Decoder) -> Any:
+    value = single(node)
+    if type(value) is float and value.is_integer() and not decoder.strict:  # such as 1e3
+        value = int(value)
+    if type(value) is int and abs(value) > LARGEST and not decoder.strict:
+        fault = f"{path} is too large, {node.raw}: 64 bits hold {LARGEST:,} at most"
+        raise decoder.fault(node, fault)
+    return value if type(value) is int and abs(value) <= LARGEST else MISMATCH
+
+
+def _path(node: Any, path: str, decoder: Decoder) -> Any:
+    """Return a path; one that is not absolute counts from the folder of the file that it is written in."""
+    text = text_of(node)
+    try:
+        place = (node.location.folder / Path(text or "").expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
+        return MISMATCH
+    if text is not None and not is_text(str(place)):  # as YAML it could not be read again
+        named = f"{path} leads to {printable(str(place))}, a name that is no text (UTF-8)"
+        raise decoder.fault(node, f"{named}; rename it, as recipes write it down")
+    return MISMATCH if text is None else place
+
+
+def _nothing(node: Any, *_: object) -> Any:
+    return None if single(node) is None else MISMATCH
 
 
 def _text(node: Any, path: str, decoder: Decoder) -> Any:
-    text = decoder.text(node)
+    text = text_of(node)
     if text is not None and not is_text(text):
         raise decoder.misfit(node, path, "a text that UTF-8 can hold")
     return MISMATCH if text is None else text
@@ -452,130 +479,200 @@ SINGLE: dict[Any, Kind] = {
     int: Kind(
         "a whole number",
         lambda: {"type": "integer"},
-        lambda node, path, decoder: decoder.whole_number(node, path),
+        _whole_number,
         hint=partial(number_hint, whole=True),
     ),
     float: Kind("a number", lambda: {"type": "number"}, _number, hint=number_hint),
     str: Kind("a text", lambda: {"type": "string"}, _text, "any text"),
-    Path: Kind(
-        "a path", lambda: {"type": "string"}, lambda node, path, decoder: decoder.path(node, path), "any text"
-    ),
+    Path: Kind("a path", lambda: {"type": "string"}, _path, "any text"),
     type(None): NOTHING,
-    Any: Kind("a value", dict, lambda node, _, decoder: decoder.single(node), "any text"),
+    Any: Kind("a value", dict, lambda node, *_: single(node), "any text"),
 }
 """The kinds of single values."""
 
 
-def below(path: str, key: object) -> str:
-    """Return the key path of what is under a key, or of an item of a list."""
+def _below(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
+def single(node: Any) -> Any:
+    """Return what a single value means; MISMATCH for a list or mapping of a recipe."""
+    if isinstance(node, Scalar):
+        return node.value
+    return MISMATCH if isinstance(node, (Items, nodes.Mapping)) else node
+
+
+def text_of(node: Any) -> str | None:
+    """Return what is written as a text, if it can be one: of a recipe, a number is a text too."""
+    if isinstance(node, Scalar):
+        return None if node.value is None else node.raw
+    return node if isinstance(node, str) else None
+
+
+def items_of(node: Any) -> Sequence[Any] | None:
+    """Return the items of a list."""
+    if isinstance(node, Items):
+        return node.items
+    return node if isinstance(node, list) else None
+
+
+def entries_of(node: Any) -> Mapping[str, Any] | None:
+    """Return what is under the keys of a mapping."""
+    if isinstance(node, nodes.Mapping):
+        return {key: entry.node for key, entry in node.entries.items()}
+    return node if isinstance(node, dict) else None
+
+
 class Decoder:
-    """Reads JSON as types say, up to the first value that does not fit, for which it raises `MisfitError`."""
+    """Reads nodes of recipes as types say, and notes where values stand; or JSON, which has no places.
 
-    strict = True
-    """Whether values are as a program has written them: 1.0 is no whole number then, and 1 is not true."""
+    Of a recipe every mistake is told. JSON is read up to the first one, and as a program has written it
+    (`strict`): 1.0 is no whole number there, and null is a value.
+    """
 
-    def single(self, node: Any) -> Any:
-        """Return a text, number, truth value or None; what is none of these is a value of no such type."""
-        return node
-
-    def text(self, node: Any) -> str | None:
-        """Return what is written as a text, if it can be one."""
-        return node if isinstance(node, str) else None
-
-    def items(self, node: Any) -> Sequence[Any] | None:
-        """Return the items of a list; None for others."""
-        return node if isinstance(node, list) else None
-
-    def entries(self, node: Any) -> Mapping[str, Any] | None:
-        """Return what is under the keys of a mapping; None for others."""
-        return node if isinstance(node, dict) else None
-
-    def whole_number(self, node: Any, path: str) -> Any:
-        """Return a whole number that 64 bits hold, or MISMATCH."""
-        del path
-        return node if type(node) is int and abs(node) <= LARGEST else MISMATCH
+    def __init__(self, *, strict: bool = False, complete: bool = True) -> None:
+        """`complete` says whether all keys are there, so that one that is not seen is missing."""
+        self.strict = strict
+        self.complete = complete
+        self.origins: dict[str, Location] = {}
 
     def value(self, node: Any, kind: Kind, path: str) -> Any:
-        """Return the value of a kind that is written; raise an error if there is none."""
+        """Return the value of a kind that is written; raise `RecipeError` if there is none."""
+        if not self.strict:
+            self.origins[path] = node.location
         value = kind.read(node, path, self)
         if value is MISMATCH:
-            raise self.misfit(node, path, kind.in_json or kind.words)
+            text = text_of(node)
+            words = (kind.in_json if self.strict else "") or kind.words
+            raise self.misfit(node, path, words, "" if text is None else kind.hint(text))
         return value
 
     def every(self, readings: Iterable[Callable[[], Any]]) -> list[Any]:
-        """Return what is read, one after the other."""
-        return [read() for read in readings]
+        """Return what is read; raise `RecipeError` with the mistakes in all of it, if there are any."""
+        values: list[Any] = []
+        faults: list[RecipeError] = []
+        for read in readings:
+            try:
+                values.append(read())
+            except RecipeError as error:
+                if self.strict:
+                    raise
+                faults.append(error)
+        if faults:
+            raise RecipeError([problem for fault in faults for problem in fault.problems])
+        return values
 
     def member(self, node: Any, kinds: Sequence[Kind], path: str) -> Any:
-        """Return a value as the first kind of a union that it fits; in the end, say why the last does not."""
-        if node is None and NOTHING in kinds:
-            return None
-        *others, last = (kind for kind in kinds if kind is not NOTHING)
+        """Return a value as the first kind of a union that it fits, those that take any text coming last."""
+        others = [kind for kind in kinds if kind is not NOTHING]
+        if self.strict and len(others) == 1:
+            return None if node is None else self.value(node, others[0], path)
         for kind in others:
+            if kind.form == "plugin" and not is_null(node):
+                return self.value(node, kind, path)
+        for kind in sorted(kinds, key=lambda kind: kind.form == "any text"):
             try:
                 return self.value(node, kind, path)
-            except MisfitError:
-                continue
-        return self.value(node, last, path)
+            except RecipeError:
+                if kind.form == "object" and entries_of(node) is not None:
+                    raise  # it says what is wrong in the mapping, such as a key that is not known
+        return MISMATCH
 
     def object(self, node: Any, cls: type[Any], path: str, owner: str = "", extra: Collection[str] = ()) -> Any:
         """Return a mapping as an object of an attrs class; keys in `extra` are read elsewhere.
 
         Keys that the class does not know are refused, unless one of ours says otherwise: `open_ended = True`.
         """
-        entries = self.entries(node)
+        if not self.strict:
+            node = nodes.Mapping(node.location, {}) if is_null(node) else node
+        entries = entries_of(node)
         if entries is None:
             return MISMATCH
+        if path.count(".") + 3 > DEEPEST and not self.strict:  # recipe.yaml has parameters, and their items
+            raise self.fault(node, TOO_DEEP)
+        owner = owner or (path if self.strict else path and f"'{path}'")
         known = options(cls)
-        owner = owner or self.named(path)
         open_ended = self.strict and getattr(cls, "open_ended", False)
         unknown = [] if open_ended else [key for key in entries if key not in known and key not in extra]
-        refusing = [partial(self.refuse_unknown, node, key, path, owner, [*known, *extra]) for key in unknown]
+        refusing = [partial(self._refuse_key, node, key, path, owner, [*known, *extra]) for key in unknown]
         order = sorted(
             known, key=lambda name: self.strict and name in entries
         )  # of JSON, what is missing first
-        reading = [partial(self.field, node, entries, known[name], path, owner) for name in order]
+        reading = [partial(self._field, node, entries, known[name], path, owner) for name in order]
         values = self.every([*refusing, *reading])
-        return self.made(node, cls, dict(zip(order, values, strict=True)), owner)
-
-    def named(self, path: str) -> str:
-        """Return what errors call an object at a key path; nothing for the whole."""
-        return path
-
-    def field(self, node: Any, entries: Mapping[str, Any], option: Option, path: str, owner: str) -> Any:
-        """Return the value of one parameter of an object."""
-        if option.name not in entries:
-            return self.left_out(node, option, owner)
-        return self.value(entries[option.name], option.kind, below(path, option.name))
-
-    def left_out(self, node: Any, option: Option, owner: str) -> Any:
-        """Return a parameter's default; raise an error if it has none."""
-        del node
-        if option.required:
-            raise MisfitError(f"{owner or 'it'} lacks '{option.name}'")
-        return option.default
-
-    def refuse_unknown(self, node: Any, key: str, path: str, owner: str, known: Collection[str]) -> None:
-        """Raise an error for a key that is not known."""
-        del node, path
-        name = key[:60]
-        near = did_you_mean(name, known)
-        raise MisfitError(f"{owner or 'it'} has an unknown key {json.dumps(name)}{near}")
-
-    def made(self, node: Any, cls: type[Any], values: Mapping[str, Any], owner: str) -> Any:
-        """Return the object, which may refuse values that do not fit together."""
-        del node
         try:
-            return cls(**values)
-        except MisfitError as error:
-            raise MisfitError(f"{owner}: {error}" if owner else str(error)) from None
+            return cls(**dict(zip(order, values, strict=True)))
+        except Exception as error:
+            if self.strict and not isinstance(error, MisfitError):
+                raise
+            raise self.fault(node, f"{owner}: {error}" if owner else str(error)) from None
 
-    def misfit(self, node: Any, path: str, words: str) -> Exception:
+    def _field(self, node: Any, entries: Mapping[str, Any], option: Option, path: str, owner: str) -> Any:
+        """Return the value of one parameter of an object."""
+        if option.name not in entries or (not self.strict and is_null(entries[option.name])):
+            if option.required:
+                raise self.missing(node, option.name, owner)
+            return option.default
+        inner = entries[option.name]
+        value = self.value(inner, option.kind, _below(path, option.name))
+        validator = option.attribute.validator
+        if validator is None or self.strict:
+            return value
+        try:
+            validator(None, option.attribute, value)
+        except (ValueError, TypeError) as error:
+            message = str(error.args[0] if error.args else error)
+            inside = f"{path}." if path and message.startswith(option.name) else ""
+            raise self.fault(inner, inside + message) from None
+        except Exception:
+            return value  # it wants to see the whole object; the constructor calls it again, with one
+        return value
+
+    def _refuse_key(self, node: Any, key: str, path: str, owner: str, known: Collection[str]) -> None:
+        if self.strict:
+            near = did_you_mean(key[:60], known)
+            raise self.fault(node, f"{owner or 'it'} has an unknown key {json.dumps(key[:60])}{near}")
+        hint = "; use 'extends' to build on a recipe" if key == "<<" else self.near(key, path, known)
+        whose = f" of {owner}" if owner else ""
+        raise self.fault(node.entries[key], f"unknown key '{key}'{whose}{hint}")
+
+    def near(self, key: str, path: str, known: Collection[str]) -> str:
+        """Return a guess at what an unknown key of an object means, as the end of a sentence."""
+        del path
+        return did_you_mean(key, known)
+
+    def missing(self, node: Any, key: str, owner: str = "") -> RecipeError:
+        """Return the error for a missing key, which says nothing unless that is certain."""
+        if self.strict:
+            return self.fault(node, f"{owner or 'it'} lacks '{key}'")
+        fault = self.fault(node.entries.get(key, node), f"missing key '{key}'{f' of {owner}' if owner else ''}")
+        return fault if self.complete else RecipeError([])
+
+    def misfit(self, node: Any, path: str, words: str, hint: str = "") -> RecipeError:
         """Return the error for a value: where it stands, what it should be, and what it is."""
-        kinds = ((dict, "an object"), (list, "a list"))
-        text = next((name for kind, name in kinds if isinstance(node, kind)), "") or json.dumps(node)
-        short = text if len(text) <= 60 else text[:57] + "..."
-        return MisfitError(f"{path or 'it'} must be {words}, got {short}")
+        if self.strict:
+            text = (
+                "an object"
+                if isinstance(node, dict)
+                else "a list"
+                if isinstance(node, list)
+                else json.dumps(node)
+            )
+            short = text if len(text) <= 60 else text[:57] + "..."
+            return self.fault(node, f"{path or 'it'} must be {words}, got {short}")
+        return self.fault(node, f"{path or 'the recipe'} must be {words}, got {_described(node)}{hint}")
+
+    def fault(self, node: Any, message: str) -> RecipeError:
+        """Return the error for a mistake in a node; JSON has no places."""
+        return RecipeError.at(Location("JSON") if self.strict else node.location, message)
+
+
+def _described(node: Node) -> str:
+    if isinstance(node, Items):
+        return f"a list of {len(node.items)}"
+    if isinstance(node, nodes.Mapping):
+        return "a mapping"
+    if node.value is None:
+        return "nothing"
+    raw = excerpt(node.raw)
+    return f"the text {raw!r}" if isinstance(node.value, str) else raw

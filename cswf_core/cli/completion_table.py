@@ -97,8 +97,8 @@ def _signature(plugins_dir: Sequence[Path]) -> list[Any]:
 
 def _description(source: RecipeFile) -> str:
     """Return what a recipe says that it is for."""
-    from cswf_core.recipe.nodes import Mapping as Keys
-    from cswf_core.recipe.nodes import Scalar
+    from cswf_core.nodes import Mapping as Keys
+    from cswf_core.nodes import Scalar
 
     tree = source.read([])
     node = tree.get("description") if isinstance(tree, Keys) else None

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from cswf_core.cli import options
+from cswf_core.nodes import Mapping, Problem, Scalar
 from cswf_core.plugins import Registry
 from cswf_core.recipe import known_recipes
 from cswf_core.recipe.merge import RecipeFile
-from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 from cswf_core.runs.printing import say_json
 from cswf_core.runs.screen import console, table
 

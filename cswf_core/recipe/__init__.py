@@ -1,8 +1,8 @@
 """Recipes: YAML or a mapping → located nodes → merged tree → typed recipe → a flow."""
 
+from cswf_core.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.build import build_flow, choose_device
 from cswf_core.recipe.merge import builtin_recipes, known_recipes
-from cswf_core.recipe.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.recipe import Choice, Recipe, choose, load_recipe
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,28 +12,10 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.checks import checked
-from cswf_core.errors import CswfError, KeyedError, PluginError, did_you_mean, excerpt, nearest, printable
-from cswf_core.fields import (
-    MISMATCH,
-    Decoder,
-    Kind,
-    Option,
-    below,
-    kind_of,
-    options,
-    parameters,
-    plain,
-    plugins_below,
-)
-from cswf_core.files import is_text
+from cswf_core.errors import CswfError, KeyedError, PluginError, did_you_mean, excerpt, nearest
+from cswf_core.fields import Decoder, kind_of, options, parameters, plain, plugins_below
 from cswf_core.flow.settings import DEFAULTS
-from cswf_core.interfaces import Written
-from cswf_core.numbers import LARGEST
-from cswf_core.plugins import Plugin, PluginFolders, Registry
-from cswf_core.recipe.merge import Tree, as_choice
-from cswf_core.recipe.nodes import (
-    DEEPEST,
-    TOO_DEEP,
+from cswf_core.nodes import (
     Items,
     Location,
     Mapping,
@@ -44,6 +26,8 @@ from cswf_core.recipe.nodes import (
     is_null,
     parse,
 )
+from cswf_core.plugins import Plugin, PluginFolders, Registry
+from cswf_core.recipe.merge import Tree, as_choice
 from cswf_core.recipe.sections import (
     CHOICES,
     KEYS,
@@ -198,7 +182,7 @@ def choose(
     `origin` is what errors call the place of the text; `or_path` says that it may name a file or folder too.
     """
     problems: list[Problem] = []
-    place = Location(origin, 1, 1)
+    place = Location(origin)
     node = parse(text, place, problems)
     if node is None or problems:
         raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
@@ -224,13 +208,9 @@ def _similar_path(text: str) -> str:
 class _RecipeReader(Decoder):
     """Turns a merged tree into a recipe: reads nodes, notes where values stand, and collects every mistake."""
 
-    strict = False
-
     def __init__(self, registry: Registry, *, complete: bool = True) -> None:
-        """`complete` says whether all keys are there, so that one that is not seen is missing."""
+        super().__init__(complete=complete)
         self.registry = registry
-        self.complete = complete
-        self.origins: dict[str, Location] = {}
         self._faults: list[RecipeError] = []
         """Mistakes of a recipe's sections."""
         self._kinds: dict[str, str] = {}
@@ -323,7 +303,7 @@ class _RecipeReader(Decoder):
         node = self._section(tree, key)
         default = DEFAULTS.get(key)
         if default is None and isinstance(node, Mapping) and not node.entries:
-            raise self._missing(tree.location, key)
+            raise self.missing(Mapping(tree.location, {}), key)
         return self.plugin(node, kind, key, default, options(ReuseSection) if key == "projection" else ())
 
     def plugin(
@@ -394,133 +374,10 @@ class _RecipeReader(Decoder):
             return Mapping(tree.location, {})
         return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
 
-    def single(self, node: Node) -> Any:
-        return node.value if isinstance(node, Scalar) else MISMATCH
-
-    def text(self, node: Node) -> str | None:
-        return node.raw if isinstance(node, Scalar) and node.value is not None else None
-
-    def items(self, node: Node) -> Sequence[Node] | None:
-        return node.items if isinstance(node, Items) else None
-
-    def entries(self, node: Node) -> dict[str, Node] | None:
-        return {key: e.node for key, e in node.entries.items()} if isinstance(node, Mapping) else None
-
-    def whole_number(self, node: Node, path: str) -> Any:
-        """Return a whole number, which may be written as 1e3."""
-        value = self.single(node)
-        if type(value) not in (int, float) or not float(value).is_integer():
-            return MISMATCH
-        if abs(int(value)) > LARGEST:
-            fault = f"{path} is too large, {self.text(node)}: 64 bits hold {LARGEST:,} at most"
-            raise RecipeError.at(node.location, fault)
-        return int(value)
-
-    def written(self, node: Node, cls: type[Written], path: str) -> Any:
-        text = self.text(node)
-        try:
-            return MISMATCH if text is None else cls.from_text(text)
-        except ValueError as error:
-            raise RecipeError.at(node.location, f"{path}: {error}") from None
-
-    def path(self, node: Node, path: str) -> Any:
-        """Return a path; one that is not absolute counts from the folder of the file that it is written in."""
-        text = self.text(node)
-        if text is None:
-            return MISMATCH
-        try:
-            place = (node.location.folder / Path(text).expanduser()).resolve()
-        except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
-            return MISMATCH
-        if not is_text(str(place)):  # as YAML it could not be read again
-            named = f"{path} leads to {printable(str(place))}, a name that is no text (UTF-8)"
-            raise RecipeError.at(node.location, f"{named}; rename it, as recipes write it down")
-        return place
-
-    def value(self, node: Node, kind: Kind, path: str) -> Any:
-        """Return the value of a kind that a node has, and note where it is written."""
-        self.origins[path] = node.location
-        value = kind.read(node, path, self)
-        if value is MISMATCH:
-            text = self.text(node)
-            raise self.misfit(node, path, kind.words, "" if text is None else kind.hint(text))
-        return value
-
-    def every(self, readings: Iterable[Callable[[], Any]]) -> list[Any]:
-        """Return all values; raise `RecipeError` with the mistakes in all of them, if there are any."""
-        values: list[Any] = []
-        faults: list[RecipeError] = []
-        for read in readings:
-            try:
-                values.append(read())
-            except RecipeError as error:
-                faults.append(error)
-        if faults:
-            raise RecipeError([problem for fault in faults for problem in fault.problems])
-        return values
-
-    def member(self, node: Node, kinds: Sequence[Kind], path: str) -> Any:
-        """Return a value as the first kind of a union that it fits, those that take any text coming last."""
-        for kind in kinds:
-            if kind.form == "plugin" and not is_null(node):
-                return self.value(node, kind, path)
-        for kind in sorted(kinds, key=lambda kind: kind.form == "any text"):
-            try:
-                return self.value(node, kind, path)
-            except RecipeError:
-                if kind.form == "object" and isinstance(node, Mapping):
-                    raise  # it says what is wrong in the mapping, such as a key that is not known
-        return MISMATCH
-
-    def object(
-        self, node: Node, cls: type[Any], path: str, owner: str = "", extra: Collection[str] = ()
-    ) -> Any:
-        """Return a mapping as an object; nothing is a mapping without keys."""
-        node = Mapping(node.location, {}) if is_null(node) else node
-        if isinstance(node, Mapping) and path.count(".") + 3 > DEEPEST:
-            raise RecipeError.at(node.location, TOO_DEEP)  # recipe.yaml has all its parameters, and their items
-        return super().object(node, cls, path, owner, extra)
-
-    def named(self, path: str) -> str:
-        return path and f"'{path}'"
-
-    def field(
-        self, node: Mapping, entries: collections.abc.Mapping[str, Node], option: Option, path: str, owner: str
-    ) -> Any:
-        inner = entries.get(option.name)
-        if inner is None or is_null(inner):
-            return self.left_out(node, option, owner)
-        value = self.value(inner, option.kind, below(path, option.name))
-        if option.attribute.validator is not None:
-            try:
-                option.attribute.validator(None, option.attribute, value)
-            except (ValueError, TypeError) as error:
-                message = str(error.args[0] if error.args else error)
-                inside = f"{path}." if path and message.startswith(option.name) else ""
-                raise RecipeError.at(inner.location, inside + message) from None
-            except Exception:
-                return value  # it wants to see the whole object; the constructor calls it again, with one
-        return value
-
-    def left_out(self, node: Mapping, option: Option, owner: str) -> Any:
-        if option.required:
-            entry = node.entries.get(option.name)
-            raise self._missing(node.location if entry is None else entry.location, option.name, owner)
-        return option.default
-
-    def _missing(self, location: Location, key: str, owner: str = "") -> RecipeError:
-        """Return the error for a missing key, which says so if that is certain."""
-        if not self.complete:
-            return RecipeError([])
-        return RecipeError.at(location, f"missing key '{key}'{f' of {owner}' if owner else ''}")
-
-    def refuse_unknown(self, node: Mapping, key: str, path: str, owner: str, known: Collection[str]) -> None:
-        """Raise `RecipeError` for a key that is not known, with a guess at what is meant."""
+    def near(self, key: str, path: str, known: Collection[str]) -> str:
+        """Return where an unknown key would be known, else a guess at what it means."""
         others = self._users(self._kinds[path], key) if path in self._kinds else ""
-        near = others or ("" if path else self._deeper(key)) or did_you_mean(key, known)
-        hint = "; use 'extends' to build on a recipe" if key == "<<" else near
-        whose = f" of {owner}" if owner else ""
-        raise RecipeError.at(node.entries[key].location, f"unknown key '{key}'{whose}{hint}")
+        return others or ("" if path else self._deeper(key)) or did_you_mean(key, known)
 
     def _users(self, kind: str, key: str) -> str:
         """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
@@ -539,19 +396,3 @@ class _RecipeReader(Decoder):
         sections |= {"evaluate"} if key == "metrics" else set()
         named = " or ".join(f"'{section}.{key}'" for section in sorted(sections))
         return f"; did you mean {named}?" if sections else ""
-
-    def made(self, node: Node, cls: type[Any], values: collections.abc.Mapping[str, Any], owner: str) -> Any:
-        """Return the object; whatever its class raises is a mistake of the recipe."""
-        try:
-            return cls(**values)
-        except Exception as error:
-            raise RecipeError.at(node.location, f"{owner}: {error}" if owner else str(error)) from None
-
-    def misfit(self, node: Node, path: str, words: str, hint: Any = "") -> RecipeError:
-        if isinstance(node, Scalar):
-            raw = excerpt(node.raw)
-            text = f"the text {raw!r}" if isinstance(node.value, str) else raw
-            got = "nothing" if node.value is None else text
-        else:
-            got = "a mapping" if isinstance(node, Mapping) else f"a list of {len(node.items)}"
-        return RecipeError.at(node.location, f"{path or 'the recipe'} must be {words}, got {got}{hint}")

@@ -13,9 +13,9 @@ import pytest
 
 from cswf_core.fields import kind_of
 from cswf_core.interfaces import Owner
+from cswf_core.nodes import Location, parse
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe import RecipeError, build_flow, builtin_recipes, choose, load_recipe
-from cswf_core.recipe.nodes import Location, parse
 from cswf_core.recipe.recipe import _RecipeReader
 from cswf_core.recipe.render import flattened, from_yaml, origin_of_every_value, to_yaml, with_origins
 from cswf_core.recipe.sections import KEYS

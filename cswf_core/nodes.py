@@ -30,8 +30,8 @@ LONGEST_NUMBER = 40
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NULL = {"", "~", "null", "Null", "NULL"}
-_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_WORDS |= {form: value for word, value in _WORDS.items() for form in (word.capitalize(), word.upper())}
 
 
 @attrs.frozen
@@ -131,10 +131,8 @@ def is_null(node: Node | None) -> bool:
 
 def resolve(raw: str) -> str | int | float | bool | None:
     """Return what an unquoted scalar means: YAML 1.2's core rules, without octal, hexadecimal, inf and nan."""
-    if raw in _NULL:
-        return None
-    if raw in _BOOL:
-        return _BOOL[raw]
+    if raw in _WORDS:
+        return _WORDS[raw]
     if len(raw) <= LONGEST_NUMBER:
         if _INT.fullmatch(raw):
             return int(raw)
