@@ -27,8 +27,17 @@ from cswf_core.errors import CswfError, PluginError, did_you_mean
 from cswf_core.fields import default_of, parameter_fault, parameters, plugins_inside
 from cswf_core.hookspecs import Folder
 from cswf_core.interfaces import Owner
-from cswf_core.plugins.folders import PluginFolders, folders_of, plugin_files
-from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, PluginModule, normal
+from cswf_core.plugins.plugin import (
+    BUILTIN,
+    KINDS,
+    Broken,
+    Plugin,
+    PluginFolders,
+    PluginModule,
+    folders_of,
+    normal,
+    plugin_files,
+)
 from cswf_core.plugins.watching import Watcher, hook_fault
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"

@@ -25,23 +25,8 @@ CHOICES = {
 """Top-level keys that choose a plugin → the plugin's kind."""
 
 KEYS = (
-    "name",
-    "description",
-    "extends",
-    "seed",
-    "data",
-    "particles",
-    "condition",
-    "projection",
-    "cdf",
-    "schedule",
-    "coordinates",
-    "outputs",
-    "observers",
-    "model",
-    "online",
-    "evaluate",
-    "variants",
+    *("name", "description", "extends", "seed", "data", "particles", "condition", "projection", "cdf"),
+    *("schedule", "coordinates", "outputs", "observers", "model", "online", "evaluate", "variants"),
 )
 """Top-level keys."""
 
