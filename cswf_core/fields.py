@@ -664,7 +664,7 @@ class Decoder:
 
     def fault(self, node: Any, message: str) -> RecipeError:
         """Return the error for a mistake in a node; JSON has no places."""
-        return RecipeError.at(Location("JSON") if self.strict else node.location, message)
+        return RecipeError.at(Location("JSON", folder=Path()) if self.strict else node.location, message)
 
 
 def _described(node: Node) -> str:

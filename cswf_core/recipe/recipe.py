@@ -221,7 +221,10 @@ class _RecipeReader(Decoder):
     def recipe(self, tree: Mapping, path: Path | None) -> Recipe:
         """Return the recipe; raise `RecipeError` with every mistake."""
         head = self._try(self.object, tree, HeadSection, "", "", KEYS)
-        sections = {key: self._try(self._own_keys, tree, key, cls) for key, cls in SECTIONS.items()}
+        sections = {
+            key: self._try(self.value, self._section(tree, key), kind_of(cls), key)
+            for key, cls in SECTIONS.items()
+        }
         online = self._try(self._listing, tree, "online", OnlineSection, "arrivals", "dataset")
         self._try(self._refuse_model_of_arrivals, tree, sections["model"])
         chosen = {key: self._try(self._choice, tree, key, kind) for key, kind in CHOICES.items()}
@@ -281,13 +284,10 @@ class _RecipeReader(Decoder):
         if not projection.checked.adapts:
             return
         follows = f"projection '{projection.name}' follows the particles"
+        online = not is_null(tree.get("online"))
         for key, fault, wish in (
             ("model.save", saves, "do not save a model, whose directions are drawn again without them"),
-            (
-                "online",
-                not is_null(tree.get("online")),
-                "leave out online, which counts data along directions that stay",
-            ),
+            ("online", online, "leave out online, which counts data along directions that stay"),
             ("projection.reuse", reuse != 1, "take reuse: 1, as every step has directions of its own"),
         ):
             if fault:
@@ -295,9 +295,6 @@ class _RecipeReader(Decoder):
                 place = tree.location if section is None else section.location
                 message = f"{key}: {follows}: {wish}"
                 self._faults.append(RecipeError.at(self.origins.get(key, place), message))
-
-    def _own_keys(self, tree: Mapping, key: str, cls: type[Any]) -> Any:
-        return self.value(self._section(tree, key), kind_of(cls), key)
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Choice:
         node = self._section(tree, key)

@@ -206,7 +206,7 @@ def test_the_closed_form_is_near_what_sampled_directions_give(name, stage_name, 
     """Patches, windows and networks: dilated, placed, and with colours; filters of low rank, and pieces.
 
     Each tolerance is the largest difference among eight seeds, rounded up. Most of it is the sampled
-    estimate's: by 200,000 to 400,000 directions, λ of 18 stages is between 0.94 and 1.045 times the closed form,
+    estimate's: by 200,000 to 400,000 directions, λ of 18 stages is 0.94 to 1.045 times the closed form,
     and of the four of low rank between 0.98 and 1.06.
     """
     name, _, variant = name.partition(", ")
