@@ -35,9 +35,6 @@ CONTRACTS = {contract: kind for kind, contract, _ in ADAPTERS}
 BOUNDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
 """The limits that `parameter` takes, each with its name in JSON Schema."""
 
-RESERVED = ("use", "reuse")
-"""What a section says besides a plugin's parameters."""
-
 WrittenPlugin = Callable[[Any], Any]
 """A plugin's object → how YAML has it."""
 
@@ -209,7 +206,7 @@ def parameter_fault(plugin: type[Any]) -> str:
 
 
 def _field_fault(field: attrs.Attribute[Any], hints: dict[str, Any]) -> str:
-    if (field.alias or field.name) in RESERVED:
+    if (field.alias or field.name) in ("use", "reuse"):
         return f"a parameter cannot be called '{field.name}', a recipe's own word"
     if field.name not in hints:
         return f"parameter '{field.name}' has no type"

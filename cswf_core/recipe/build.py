@@ -25,9 +25,6 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
 log = logging.getLogger("cswf")
 
-LOADED_SHARE = 8
-"""Of data that are streamed, those that are needed at once may take one part in `LOADED_SHARE` of memory."""
-
 DIMENSIONS_PER_DIRECTION = 4
 """Above, a run warns: a step removes less than a fifth of the squared error."""
 
@@ -108,7 +105,8 @@ def load_chosen(
                 size / 1e9,
                 memory / 1e9,
             )
-            return Dataset.of_stored(images, dtype, total_memory(host) // LOADED_SHARE)
+            # Those that are needed at once may take an eighth of memory.
+            return Dataset.of_stored(images, dtype, total_memory(host) // 8)
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(seed, "data").open(dtype=dtype))
     return data
