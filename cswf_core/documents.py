@@ -14,21 +14,20 @@ import json
 import math
 import re
 import stat
-import sys
-import types
-import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, TypeVar
 
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core import numbers
-from cswf_core.errors import CswfError, RunError, did_you_mean
+from cswf_core.errors import CswfError, RunError
+from cswf_core.fields import Decoder, kind_of
+from cswf_core.fields import MisfitError as MisfitError
+from cswf_core.fields import Rule as Rule
+from cswf_core.nodes import DEEPEST, TOO_DEEP, RecipeError
 
 LARGEST = 1 << 26
 """Bytes of a document at most."""
@@ -36,28 +35,10 @@ LARGEST = 1 << 26
 LONGEST_NUMBER = 400
 """Digits of a number at most; a float may be written with some 300."""
 
-DEEPEST = 40
-"""How deep lists and objects may be nested."""
-
-TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
-
 SEAL = "sha256"
 """The key of a document's own checksum."""
 
 Made = TypeVar("Made")
-
-
-class MisfitError(ValueError):
-    """A value that does not fit: where it stands, what it should be, and what it is."""
-
-
-@attrs.frozen
-class Rule:
-    """What a value must be beyond its type."""
-
-    words: str
-    """As a sentence goes on: '1 or more'."""
-    holds: Callable[[Any], bool]
 
 
 def is_file_name(text: str) -> bool:
@@ -96,12 +77,12 @@ def parse_json(text: str) -> Any:
             object_pairs_hook=_unique,
         )
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
+        raise ValueError(f"it is {TOO_DEEP}") from None
     level, depth = [value], 0
     while level := [part for each in level for part in _parts(each)]:
         depth += 1
         if depth > DEEPEST:  # what can be read may still be too deep to be written
-            raise ValueError(TOO_DEEP)
+            raise ValueError(f"it is {TOO_DEEP}")
     return value
 
 
@@ -116,33 +97,12 @@ def read_document(path: Path, cls: type[Made], error: type[CswfError] = RunError
     return made
 
 
-def structured(value: Any, type_: Any, place: str = "") -> Any:
-    """Return a value of JSON as a type has it: lists as tuples, objects as attrs classes; raise `MisfitError`.
-
-    `place` is the key path of the value, for the error. Keys that a class does not know are refused, unless it
-    says otherwise: `open_ended = True`.
-    """
-    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
-    if origin is Annotated:
-        return _ruled(structured(value, arguments[0], place), type_, place)
-    if type_ is Any:
-        return value
-    if origin in (Union, types.UnionType):
-        return _member(value, arguments, place)
-    if origin is Literal:
-        if not any(value == choice and type(value) is type(choice) for choice in arguments):
-            raise misfit(place, f"one of {', '.join(map(json.dumps, arguments))}", value)
-        return value
-    if origin in (tuple, list):
-        items = enumerate(_list(value, place))
-        return origin(structured(item, arguments[0], _below(place, str(i))) for i, item in items)
-    if origin is dict:
-        keys, values = arguments
-        pairs = [(structured(key, keys, place), item) for key, item in _object(value, place).items()]
-        return {key: structured(item, values, _below(place, key)) for key, item in pairs}
-    if attrs.has(type_):
-        return _instance(_object(value, place), type_, place)
-    return _single(value, type_, place)
+def structured(value: Any, type_: Any) -> Any:
+    """Return a value of JSON as a type has it: objects as attrs classes; raise `MisfitError` if it has none."""
+    try:
+        return Decoder(strict=True).value(value, kind_of(type_), "")
+    except RecipeError as error:
+        raise MisfitError(error.problems[0].message) from None
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,13 +118,6 @@ def unseal(document: Mapping[str, Any]) -> dict[str, Any]:
     if document[SEAL] != _digest(rest):
         raise MisfitError("it is not what was written, its own checksum differs")
     return rest
-
-
-def misfit(place: str, words: str, value: Any) -> MisfitError:
-    """Return the error for a value: where it stands, what it should be, and what it is."""
-    kinds = ((dict, "an object"), (list, "a list"))
-    text = next((words for kind, words in kinds if isinstance(value, kind)), "") or json.dumps(value)
-    return MisfitError(f"{place or 'it'} must be {words}, got {text if len(text) <= 60 else text[:57] + '...'}")
 
 
 @attrs.frozen
@@ -210,93 +163,6 @@ def described(tensor: Tensor) -> str:
 def _digest(document: Mapping[str, Any]) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _ruled(value: Any, type_: Any, place: str) -> Any:
-    for rule in type_.__metadata__:
-        if isinstance(rule, Rule) and not rule.holds(value):
-            raise misfit(place, rule.words, value)
-    return value
-
-
-def _member(value: Any, types_: Sequence[Any], place: str) -> Any:
-    """Return a value as the first type of a union that it fits; in the end, say why the last does not."""
-    if value is None and type(None) in types_:
-        return None
-    *others, last = (type_ for type_ in types_ if type_ is not type(None))
-    for type_ in others:
-        try:
-            return structured(value, type_, place)
-        except MisfitError:
-            continue
-    return structured(value, last, place)
-
-
-def _instance(value: dict[str, Any], cls: Any, place: str) -> Any:
-    """Return an object as an instance of an attrs class."""
-    fields, hints = _fields(cls)
-    unknown = [key for key in value if key not in hints]
-    if unknown and not getattr(cls, "open_ended", False):
-        name = unknown[0][:60]
-        raise MisfitError(f"{place or 'it'} has an unknown key {json.dumps(name)}{did_you_mean(name, hints)}")
-    for field in fields:
-        if field.name not in value and field.default is attrs.NOTHING:
-            raise MisfitError(f"{place or 'it'} lacks '{field.name}'")
-    known = {key: structured(v, hints[key], _below(place, key)) for key, v in value.items() if key in hints}
-    try:
-        return cls(**known)
-    except MisfitError as error:
-        raise MisfitError(f"{place}: {error}" if place else str(error)) from None
-
-
-@cache
-def _fields(cls: Any) -> tuple[tuple[attrs.Attribute[Any], ...], dict[str, Any]]:
-    """Return the fields of an attrs class, and the type of each."""
-    fields = tuple(field for field in attrs.fields(cls) if field.init)
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return fields, {field.name: hints[field.name] for field in fields}
-
-
-def _single(value: Any, type_: Any, place: str) -> Any:
-    """Return a single value of JSON: a text, a number, a truth value or null."""
-    if type_ is str:
-        return _text(value, place)
-    if type_ is bool or type_ is type(None):
-        if type(value) is not type_:
-            raise misfit(place, "true or false" if type_ is bool else "null", value)
-        return value
-    if type_ is int:
-        if type(value) is not int or abs(value) > numbers.LARGEST:
-            raise misfit(place, "a whole number", value)
-        return value
-    assert type_ is float, f"no value of JSON is a {type_}"
-    if type(value) not in (int, float) or abs(value) > sys.float_info.max:
-        raise misfit(place, "a number", value)
-    return float(value)
-
-
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise misfit(place, "a text", value)
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise misfit(place, "a text that UTF-8 can hold", value)
-    return value
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise misfit(place, "a list", value)
-    return value
-
-
-def _object(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise misfit(place, "an object", value)
-    return value
-
-
-def _below(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
 
 
 def _parts(value: Any) -> Iterable[Any]:

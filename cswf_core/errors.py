@@ -94,10 +94,6 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-MOST_LISTED = 20
-"""Known names that an error lists, at most."""
-
-
 LONGEST_EXCERPT = 60
 """Characters of a text that an error repeats, at most; names that are longer have none near them."""
 
@@ -120,7 +116,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return what `nearest` returns, else the list of known names if they are few, else nothing."""
+    """Return what `nearest` returns, else the list of known names if they are at most 20, else nothing."""
     names = sorted(set(known))
-    listed = "; known: " + ", ".join(names) if names and len(names) <= MOST_LISTED else ""
+    listed = "; known: " + ", ".join(names) if 0 < len(names) <= 20 else ""
     return nearest(name, names) or listed

@@ -11,8 +11,6 @@ import re
 LARGEST = 2**63 - 1
 """The largest whole number that is read anywhere."""
 
-_DIGITS = len(str(LARGEST))
-
 _SHORT = re.compile(r"([0-9]{1,15}(?:[,_][0-9]{3}){0,5}(?:\.[0-9]{1,15})?) ?([km%]?)", re.IGNORECASE)
 
 
@@ -20,7 +18,7 @@ def whole_number(text: str) -> int | None:
     """Return the whole number from 0 on that a text of digits means; None for others, or one too large."""
     written = text.strip()
     digits = written.lstrip("0")
-    if not written.isdecimal() or len(digits) > _DIGITS:
+    if not written.isdecimal() or len(digits) > len(str(LARGEST)):
         return None
     number = int(digits or "0")
     return number if number <= LARGEST else None

@@ -24,10 +24,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.utils import get_relative_url
 
 from cswf_core import errors, hookspecs, interfaces
+from cswf_core.fields import options, plain
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.plugins import BUILTIN, Plugin, Registry
 from cswf_core.recipe import builtin_recipes
-from cswf_core.recipe.fields import options, plain
 from cswf_core.recipe.sections import (
     CHOICES,
     KEYS,

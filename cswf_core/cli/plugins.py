@@ -13,11 +13,12 @@ import attrs
 import click
 import yaml
 
+from cswf_core import fields
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import KINDS, Broken, Plugin, Registry, Watcher
 from cswf_core.plugins.plugin import normal
-from cswf_core.recipe import choose, fields
+from cswf_core.recipe import choose
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.screen import console, table
 
@@ -95,13 +96,12 @@ def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> dict[str, Any]
 
 
 def _parameters(registry: Registry, plugin: Plugin) -> list[dict[str, Any]]:
-    written = fields.by_name(registry)
     return [
         {
             "name": name,
             "type": option.kind.words,
             "required": option.required,
-            "default": None if option.required else fields.plain(option.default, written),
+            "default": None if option.required else fields.plain(option.default, registry.written),
             **option.bounds,
             "help": option.help,
         }

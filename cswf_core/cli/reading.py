@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cswf_core.cli import options
+from cswf_core.nodes import Mapping, Problem, Scalar
 from cswf_core.plugins import Registry
 from cswf_core.recipe import known_recipes, load_recipe
 from cswf_core.recipe.citations import citations
 from cswf_core.recipe.merge import RecipeFile
-from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 from cswf_core.recipe.render import origin_of_every_value, with_origins
 from cswf_core.recipe.sections import recipe_schema
 from cswf_core.runs.printing import say, say_json

@@ -1,7 +1,6 @@
 """Discovery of plugins: the registry of those that recipes can name, and what is wrong with the broken ones."""
 
-from cswf_core.plugins.folders import PluginFolders, as_options
-from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin
+from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, PluginFolders, as_options
 from cswf_core.plugins.registry import Registry
 from cswf_core.plugins.watching import Watcher, Watchers
 

@@ -8,6 +8,7 @@ went wrong, and everything else goes on without it.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import textwrap
@@ -15,41 +16,112 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pluggy
 
 from cswf_core import hookspecs
+from cswf_core.checks import undeclared
 from cswf_core.errors import CswfError, PluginError, did_you_mean
+from cswf_core.fields import default_of, parameter_fault, parameters, plugins_inside
+from cswf_core.hookspecs import Folder
 from cswf_core.interfaces import Owner
-from cswf_core.plugins.folders import PluginFolders, folders_of, plugin_files
-from cswf_core.plugins.parameters import default_of, plugins_inside
-from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
-from cswf_core.plugins.registration import PluginRegister, RecipeRegister
+from cswf_core.plugins.plugin import (
+    BUILTIN,
+    KINDS,
+    Broken,
+    Plugin,
+    PluginFolders,
+    PluginModule,
+    folders_of,
+    normal,
+    plugin_files,
+)
 from cswf_core.plugins.watching import Watcher, hook_fault
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
 
-RECIPE, RECIPE_HOOK = "recipe", "register_recipes"
-"""A package's recipes, as the list of broken plugins calls them, and the hook that offers them."""
+HOOKS = {kind: hook for kind, (hook, _) in KINDS.items()} | {"recipe": "register_recipes"}
+"""What plugins and packages offer → the hook that offers it."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+NAMES = "a name has small letters a-z, digits, '-', '_' and '.', and begins with a letter or a digit"
+"""Names that plugins and recipes may have, and the same in words."""
+
+YAML = (".yaml", ".yml")
 
 
-@attrs.frozen
-class PluginModule:
-    """A module that plugins come from: that of an entry point, or a file in a folder."""
+class PluginRegister:
+    """The `register` that a module's hook of one kind is handed: it takes classes, and checks each."""
 
-    name: str
-    distribution: str
-    version: str
-    load: Callable[[], object]
-    source: Callable[[], str]
-    """Returns its text, without importing it."""
-    files: tuple[Path, ...] = ()
-    """As those of `Plugin`."""
+    def __init__(self, module: Owner, contract: type[Any], files: tuple[Path, ...] = ()) -> None:
+        self.module = module
+        self.contract = contract
+        self.files = files
+        self.plugins: list[Plugin] = []
 
-    def owner(self, kind: str) -> Owner:
-        """Return whose the plugins are that it offers of a kind."""
-        return Owner(kind, self.name, self.distribution, self.version)
+    def __call__(self, name: str, plugin: type[Any]) -> None:
+        """Take an offer, or refuse it with what is wrong."""
+        fault = self._fault(name, plugin)
+        if fault:
+            raise PluginError(fault)
+        self.plugins.append(Plugin(attrs.evolve(self.module, name=name), plugin, self.files))
+
+    def _fault(self, name: object, plugin: object) -> str:
+        """Return what is wrong with an offer; nothing if it is fine."""
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            return f"register() takes a name and a class; {NAMES}, got {name!r}"
+        label = f"{self.module.kind} '{name}'"
+        if any(name == other.owner.name for other in self.plugins):
+            return f"{label} is registered twice by one plugin"
+        if not inspect.isclass(plugin):
+            hint = ": leave out the parentheses" if isinstance(plugin, self.contract) else ""
+            return f"{label}: register() takes a class, got {plugin!r}{hint}"
+        if not issubclass(plugin, self.contract):
+            return f"{label}: {plugin.__name__} does not derive from {self.contract.__name__}"
+        missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if missing:
+            return f"{label}: {plugin.__name__} lacks {', '.join(missing)}"
+        if "__attrs_attrs__" not in vars(plugin):
+            return f"{label}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
+        fault = undeclared(plugin) or parameter_fault(plugin)  # type: ignore[arg-type]  # classes can be hashed
+        return f"{label}: {fault}" if fault else ""
+
+
+class RecipeRegister:
+    """The `register` that a module's hook for recipes is handed: it takes files and folders of them."""
+
+    def __init__(self, module: Owner, folder: Path) -> None:
+        """Relative paths count from `folder`, the module's own."""
+        self.module = module
+        self.folder = folder
+        self.recipes: dict[str, Path] = {}
+        """Name, with its distribution → file."""
+
+    def __call__(self, path: str | os.PathLike[str] | Folder) -> None:
+        """Take a recipe's file, or all in a folder."""
+        for file in self._files(path):
+            name = f"{self.module.distribution}:{file.stem}"
+            if not NAME.fullmatch(file.stem):
+                raise PluginError(f"recipe '{file.name}': {NAMES}, got {file.stem!r}")
+            if name in self.recipes:
+                raise PluginError(f"recipe '{name}' is registered twice: by {self.recipes[name]} and by {file}")
+            self.recipes[name] = file
+
+    def _files(self, path: str | os.PathLike[str] | Folder) -> list[Path]:
+        """Return the files that a path means; those of a folder in the order of their names."""
+        if isinstance(path, (str, os.PathLike)):
+            place = self.folder / os.fspath(path)
+            if place.is_file() and place.suffix in YAML:
+                return [place]
+            inside: list[object] = list(place.iterdir()) if place.is_dir() else []
+        else:
+            inside = list(path.iterdir()) if hasattr(path, "iterdir") else []
+        files = sorted(file for file in inside if isinstance(file, Path) and file.suffix in YAML)
+        if not files:
+            raise PluginError(f"register() takes a .yaml file, or a folder with some, got {path!r}")
+        return files
 
 
 class Registry:
@@ -90,10 +162,7 @@ class Registry:
             reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
             registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
         for file in plugin_files(folders_of(plugins_dir, environment)):
-            files = (file.path, *file.beside)
-            registry._load(
-                PluginModule(file.path.stem, file.distribution, "", file.load, file.path.read_text, files)
-            )
+            registry._load(file)
         registry._refuse_unknown_defaults()
         return registry
 
@@ -129,6 +198,10 @@ class Registry:
         plain = not alike or normal(owner.distribution) == BUILTIN
         return owner.name if plain else f"{owner.distribution}:{owner.name}"
 
+    def written(self, part: object) -> dict[str, Any]:
+        """Return a plugin's object as recipes write it: with `use`, its registered name."""
+        return {"use": self.name_of(self.plugin_of(part).owner), **parameters(part, self.written)}
+
     def plugin_of(self, part: object) -> Plugin:
         """Return the plugin that an object was made by; raise `PluginError` if there is none."""
         for plugin in self.plugins:
@@ -152,38 +225,37 @@ class Registry:
         try:
             module = entry.load()
             self._manager.register(module, name=f"{entry.distribution}:{entry.name}")
+            fault = hook_fault(module)
+            if fault:
+                self._manager.unregister(module)
+                raise PluginError(fault)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit, and what extension modules raise when they panic
             for kind in _kinds_in(entry.source):
                 self._break(entry.owner(kind), error)
             return
-        wrong = hook_fault(module)
-        if wrong:
-            self._manager.unregister(module)
-            for kind in _kinds_in(entry.source):
-                self._break(entry.owner(kind), PluginError(wrong))
-            return
         watcher = Watcher(entry.owner("watcher"), module)
         if watcher.hooks:
             self.watchers.append(watcher)
-        for kind, (hook, contract) in KINDS.items():
+        for kind, (_, contract) in KINDS.items():
             register = PluginRegister(entry.owner(kind), contract, entry.files)
-            if self._call(hook, module, register, entry.owner(kind)):
+            if self._call(module, register):
                 self.plugins.extend(self._without_twins(entry, register.plugins))
-        recipes = RecipeRegister(entry.owner(RECIPE), Path(getattr(module, "__file__", None) or "").parent)
-        if self._call(RECIPE_HOOK, module, recipes, entry.owner(RECIPE)):
+        recipes = RecipeRegister(entry.owner("recipe"), Path(getattr(module, "__file__", None) or "").parent)
+        if self._call(module, recipes):
             self.recipes |= recipes.recipes
 
-    def _call(self, hook: str, module: object, register: object, owner: Owner) -> bool:
-        """Call a module's hook and say whether that went well."""
+    def _call(self, module: object, register: PluginRegister | RecipeRegister) -> bool:
+        """Hand a module's hook what it offers plugins to, and say whether that went well."""
         others = [other for other in self._manager.get_plugins() if other is not module]
+        caller = self._manager.subset_hook_caller(HOOKS[register.module.kind], remove_plugins=others)
         try:
-            self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
+            caller(register=register)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self._break(owner, error)
+            self._break(register.module, error)
             return False
         return True
 
@@ -191,22 +263,21 @@ class Registry:
         """Yield plugins but those whose name another module of their distribution has taken."""
         taken = {plugin.owner for plugin in self.plugins}
         for plugin in plugins:
-            kind, name, distribution = plugin.owner.kind, plugin.owner.name, plugin.owner.distribution
-            if plugin.owner in taken:
-                fault = f"{kind} '{name}' is offered by another module of {distribution} too"
-                self._break(entry.owner(kind), PluginError(fault))
-            else:
+            if plugin.owner not in taken:
                 yield plugin
+                continue
+            label = f"{plugin.owner.kind} '{plugin.owner.name}'"
+            fault = f"{label} is offered by another module of {plugin.owner.distribution} too"
+            self._break(entry.owner(plugin.owner.kind), PluginError(fault))
 
     def _refuse_unknown_defaults(self) -> None:
         """Break plugins with a parameter whose default is a plugin that is not registered: it has no name."""
-        while True:
-            faults = [(plugin, fault) for plugin in self.plugins if (fault := self._default_fault(plugin))]
-            if not faults:
-                return
-            for plugin, fault in faults:  # one of which may be the default of another
-                self.plugins.remove(plugin)
-                self.broken.append(Broken(plugin.owner, fault))
+        checked = [(plugin, self._default_fault(plugin)) for plugin in self.plugins]
+        broken = [Broken(plugin.owner, fault) for plugin, fault in checked if fault]
+        if broken:
+            self.plugins = [plugin for plugin, fault in checked if not fault]
+            self.broken += broken
+            self._refuse_unknown_defaults()  # those of others may have been among them
 
     def _default_fault(self, plugin: Plugin) -> str:
         for field in (field for field in attrs.fields(plugin.factory) if field.init):
@@ -243,8 +314,7 @@ def _kinds_in(source: Callable[[], str]) -> list[str]:
         text = source()
     except Exception:  # no such file, not a text, a parent package that fails too
         return [""]
-    hooks = {kind: hook for kind, (hook, _) in KINDS.items()} | {RECIPE: RECIPE_HOOK}
-    return [kind for kind, hook in hooks.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
+    return [kind for kind, hook in HOOKS.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
 
 
 def _names(text: str) -> set[str]:

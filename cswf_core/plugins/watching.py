@@ -21,7 +21,7 @@ from cswf_core import hookspecs
 from cswf_core.checks import calling
 from cswf_core.errors import LostRankError, NotFiniteError, OutOfMemoryError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
-from cswf_core.plugins.folders import PACKAGE
+from cswf_core.plugins.plugin import PACKAGE
 
 log = logging.getLogger("cswf")
 

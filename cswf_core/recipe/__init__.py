@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from cswf_core.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.merge import builtin_recipes, known_recipes
-from cswf_core.recipe.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.recipe import Choice, Recipe, choose, load_recipe
 
 if TYPE_CHECKING:

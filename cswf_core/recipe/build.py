@@ -25,9 +25,6 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
 log = logging.getLogger("cswf")
 
-LOADED_SHARE = 8
-"""Of data that are streamed, those that are needed at once may take one part in `LOADED_SHARE` of memory."""
-
 DIMENSIONS_PER_DIRECTION = 4
 """Above, a run warns: a step removes less than a fifth of the squared error."""
 
@@ -81,8 +78,7 @@ def load_data(
     Images that take too much of the memory, the host's or that of the flow's device, stay where they are
     stored, if their source can open them so; `stored` says that they do, or do not, whatever they take.
     """
-    choice = recipe.data if choice is None else choice
-    return load_chosen(choice, recipe.seed, _dtype(recipe), device, stored=stored)
+    return load_chosen(choice or recipe.data, recipe.seed, _dtype(recipe), device, stored=stored)
 
 
 def load_chosen(
@@ -109,19 +105,16 @@ def load_chosen(
                 size / 1e9,
                 memory / 1e9,
             )
-            return Dataset.of_stored(images, dtype, total_memory(host) // LOADED_SHARE)
+            # Those that are needed at once may take an eighth of memory.
+            return Dataset.of_stored(images, dtype, total_memory(host) // 8)
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(seed, "data").open(dtype=dtype))
     return data
 
 
-def open_images(recipe: Recipe, choice: Choice | None = None) -> StoredImages:
-    """Return the images that a recipe chooses, to be read a block at a time.
-
-    A source that cannot be read so is loaded as a whole.
-    """
-    choice = recipe.data if choice is None else choice
-    return _opened(choice, recipe.seed, _dtype(recipe))
+def open_images(recipe: Recipe) -> StoredImages:
+    """Return a recipe's images, to be read a block at a time, or loaded as a whole if they cannot be."""
+    return _opened(recipe.data, recipe.seed, _dtype(recipe))
 
 
 def _opened(choice: Choice, seed: int, dtype: torch.dtype) -> StoredImages:
@@ -259,10 +252,9 @@ def load_everything(recipe: Recipe, *, stored: bool | None = None) -> Dataset:
 def _tables(recipe: Recipe) -> TableRequest | None:
     """Return the tables that the recipe's model needs; None if it saves no model."""
     model = recipe.model
-    if not model.save:
-        return None
     dtype = torch.float16 if model.dtype == "float16" else torch.float32
-    return TableRequest(knots=model.knots, share=model.directions, every=model.every, dtype=dtype)
+    request = TableRequest(knots=model.knots, share=model.directions, every=model.every, dtype=dtype)
+    return request if model.save else None
 
 
 def _dtype(recipe: Recipe) -> torch.dtype:
@@ -270,5 +262,6 @@ def _dtype(recipe: Recipe) -> torch.dtype:
 
 
 def _data_fitting() -> AbstractContextManager[None]:
-    remedy = "take fewer (data.count) or smaller images (data.size)"
-    return out_of_memory_explained(f"the data do not fit into this machine's memory; {remedy}")
+    return out_of_memory_explained(
+        "the data do not fit into this machine's memory; take fewer (data.count) or smaller images (data.size)"
+    )

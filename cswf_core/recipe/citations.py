@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
+from itertools import chain, count
 from typing import Any
 
 import attrs
@@ -33,8 +34,8 @@ _FIELD = re.compile(r"\s*([A-Za-z][\w-]*)\s*=\s*")
 
 
 @attrs.frozen
-class BibEntry:
-    """One BibTeX entry."""
+class Citation:
+    """A work to cite, as one BibTeX entry, and all that it is cited for."""
 
     type: str
     """`article`, `inproceedings`, …"""
@@ -42,9 +43,11 @@ class BibEntry:
     """What \\cite takes."""
     fields: Mapping[str, str]
     """Values by lower-case name, without the outermost braces."""
+    used_by: tuple[str, ...] = ()
+    """`the method`, `metric fid`, …"""
 
     @classmethod
-    def parse(cls, text: str) -> BibEntry:
+    def parse(cls, text: str) -> Citation:
         """Return the one entry in a text; raise `ValueError` with what is wrong."""
         head = _HEAD.match(text)
         if head is None:
@@ -57,15 +60,15 @@ class BibEntry:
                 raise ValueError(f"it should have 'name = {{value}},' at {_near(text, at)}")
             value, at = _value(text, field.end())
             fields[field[1].lower()] = " ".join(value.split())
-            comma = re.match(r"\s*,", text[at:])
-            at += comma.end() if comma else 0
-            if comma is None and not re.match(r"\s*\}", text[at:]):
+            comma = re.match(r"\s*,|(?=\s*\})", text[at:])
+            if comma is None:
                 raise ValueError(f"it should have a comma or the last brace at {_near(text, at)}")
+            at += comma.end()
         if text[at:].strip() != "}":
             raise ValueError(f"it should end with its last brace, and goes on: {text[at:].strip()[1:31]!r}")
-        lacking = [name for name in ("author", "title") if not fields.get(name)]
-        if lacking:
-            raise ValueError(f"it has no {lacking[0]}")
+        for name in ("author", "title"):
+            if not fields.get(name):
+                raise ValueError(f"it has no {name}")
         return cls(head[1].lower(), head[2], fields)
 
     @property
@@ -73,74 +76,58 @@ class BibEntry:
         """The title in plain letters, and the year: the same for two entries of one paper."""
         return re.sub(r"[\W_]+", "", self.fields["title"].lower()), self.fields.get("year", "")
 
-    def __str__(self) -> str:
-        """Return the entry as BibTeX."""
+    @property
+    def bibtex(self) -> str:
+        """The entry as BibTeX."""
         fields = ",\n".join(f"  {name} = {{{value}}}" for name, value in self.fields.items())
         return f"@{self.type}{{{self.key},\n{fields}\n}}"
 
-
-@attrs.frozen
-class Citation:
-    """A work to cite, and all that it is cited for."""
-
-    reference: BibEntry
-    used_by: tuple[str, ...]
-    """`the method`, `metric fid`, …"""
-
     def plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        fields = dict(self.reference.fields)
-        entry = {"key": self.reference.key, "type": self.reference.type, "fields": fields}
-        return {**entry, "used_by": list(self.used_by), "bibtex": str(self.reference)}
+        entry = {"key": self.key, "type": self.type, "fields": dict(self.fields)}
+        return {**entry, "used_by": list(self.used_by), "bibtex": self.bibtex}
 
     def __str__(self) -> str:
         """Return the entry as BibTeX below a line that says what it is for."""
-        return f"% {', '.join(self.used_by).replace('@', ' at ')}\n{self.reference}"
+        return f"% {', '.join(self.used_by).replace('@', ' at ')}\n{self.bibtex}"
 
 
 def citations(*recipes: Recipe, metrics: Sequence[Choice] | None = None) -> list[Citation]:
     """Return all works that recipes and their variants rest on: each once, under a key of its own.
 
-    `metrics` take the place of the recipes' own, where other scores are printed.
+    These are the method, this program, and what plugins cite. `metrics` take the place of the recipes' own,
+    where other scores are printed.
     """
-    used: dict[tuple[str, str], Citation] = {}
-    keys: set[str] = set()
-    for reference, user in (each for recipe in recipes for each in _references(recipe, metrics)):
-        known = used.get(reference.work)
-        if known is None:
-            reference = attrs.evolve(reference, key=_fresh(reference.key, keys))
-            keys.add(reference.key)
-            used[reference.work] = Citation(reference, (user,))
-        elif user not in known.used_by:
-            used[reference.work] = attrs.evolve(known, used_by=(*known.used_by, user))
-    return list(used.values())
-
-
-def _references(recipe: Recipe, metrics: Sequence[Choice] | None) -> Iterator[tuple[BibEntry, str]]:
-    """Yield references, each with what it is cited for: the method, this program, then plugin by plugin."""
-    yield BibEntry.parse(PAPER), "the method"
-    yield BibEntry.parse(PROGRAM % version("cswf")), "the program"
-    for each in (recipe, *recipe.variants.values()):
+    cited = [(Citation.parse(PAPER), "the method"), (Citation.parse(PROGRAM % version("cswf")), "the program")]
+    for each in (each for recipe in recipes for each in (recipe, *recipe.variants.values())):
         used = each if metrics is None else attrs.evolve(each, metrics=tuple(metrics))
         for choice in used.choices().values():
-            for reference in references_of(choice):
-                yield reference, f"{choice.plugin.owner.kind} {choice.name}"
+            cited += [(work, f"{choice.plugin.owner.kind} {choice.name}") for work in references_of(choice)]
+    works: dict[tuple[str, str], Citation] = {}
+    for reference, user in cited:
+        known = works.get(reference.work)
+        if known is None:
+            key = _fresh(reference.key, {work.key for work in works.values()})
+            known = attrs.evolve(reference, key=key)
+        if user not in known.used_by:
+            works[reference.work] = attrs.evolve(known, used_by=(*known.used_by, user))
+    return list(works.values())
 
 
-def references_of(choice: Choice) -> list[BibEntry]:
+def references_of(choice: Choice) -> list[Citation]:
     """Return the references of a plugin with its parameters; raise `PluginError` in its name for bad ones."""
-    plugin = choice.plugin
+    owner = choice.plugin.owner
     texts: object = choice.part.references
     if not isinstance(texts, (tuple, list)) or not all(isinstance(text, str) for text in texts):
-        raise PluginError(f"{plugin.owner}: references must be a tuple of BibTeX entries, got {texts!r:.60}")
+        raise PluginError(f"{owner}: references must be a tuple of BibTeX entries, got {texts!r:.60}")
     entries = []
     for number, text in enumerate(texts, start=1):
         try:
-            entries.append(BibEntry.parse(text))
+            entries.append(Citation.parse(text))
         except ValueError as error:
             head = _HEAD.match(text)
             which = f"of {head[2]}" if head else f"of number {number}"
-            raise PluginError(f"{plugin.owner}: references must be BibTeX entries; {which}, {error}") from None
+            raise PluginError(f"{owner}: references must be BibTeX entries; {which}, {error}") from None
     return entries
 
 
@@ -168,9 +155,7 @@ def _near(text: str, at: int) -> str:
     return repr(text[at : at + 30]) if at < len(text) else "its end"
 
 
-def _fresh(key: str, taken: set[str]) -> str:
+def _fresh(key: str, taken: Collection[str]) -> str:
     """Return a key that no other work has: `key`, or `key-2` and so on."""
-    number, fresh = 2, key
-    while fresh in taken:
-        number, fresh = number + 1, f"{key}-{number}"
-    return fresh
+    numbered = (f"{key}-{number}" for number in count(2))
+    return next(fresh for fresh in chain([key], numbered) if fresh not in taken)

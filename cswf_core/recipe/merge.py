@@ -16,13 +16,10 @@ import attrs
 
 from cswf_core.errors import DataError, did_you_mean, excerpt
 from cswf_core.files import open_file
-from cswf_core.plugins import Registry
-from cswf_core.plugins.plugin import normal
-from cswf_core.recipe.nodes import (
+from cswf_core.nodes import (
     DEEPEST,
     TOO_DEEP,
     Items,
-    KeyLocation,
     Location,
     Mapping,
     MappingEntry,
@@ -34,13 +31,12 @@ from cswf_core.recipe.nodes import (
     is_null,
     parse,
 )
+from cswf_core.plugins import Registry
+from cswf_core.plugins.plugin import normal
 from cswf_core.recipe.sections import CHOICES
 
 LARGEST = 256 * 1024
 """Bytes a recipe may have."""
-
-NOT_INHERITED = ("name", "description", "extends", "variants")
-"""Keys that a recipe does not take from those it extends."""
 
 LONGEST_CHAIN = 32
 """How many recipes may extend each other, and how many one may extend."""
@@ -116,20 +112,22 @@ def known_recipes(registry: Registry) -> dict[str, RecipeFile]:
 
 
 def locate(name: str, folder: Path, registry: Registry) -> RecipeFile | str:
-    """Return the source that a name means: a path counted from `folder`, or a known recipe; else the fault."""
+    """Return the source that a name means: a path counted from `folder`, or a known recipe; else the fault.
+
+    All spellings of a distribution's name mean the same: `A_b:c` and `a-b:c`.
+    """
     if "\0" in name:
         return "a recipe's name has no null characters"
-    known, distribution = known_recipes(registry), name.rpartition(":")[0]
+    known = known_recipes(registry)
+    distribution = name.rpartition(":")[0]
     for other, source in known.items():
-        if other == name or (distribution and _spelled_alike(other, name)):
+        if other == name or (distribution and normal(other) == normal(name)):
             return source
     if "/" not in name and not name.endswith((".yaml", ".yml")):
         elsewhere = [other for other in known if other.endswith(f":{name}")]
         near = did_you_mean(elsewhere[0] if elsewhere else name, elsewhere or known)
-        broken = [
-            each.reason for each in registry.broken if _spelled_alike(each.owner.distribution, distribution)
-        ]
-        blame = "".join(f"; '{distribution}' is broken: {reason}" for reason in broken[:1])
+        broken = [b.reason for b in registry.broken if normal(b.owner.distribution) == normal(distribution)]
+        blame = f"; '{distribution}' is broken: {broken[0]}" if broken else ""
         sort = "recipe" if distribution else "built-in recipe"
         return f"there is no {sort} '{name}'{near}{blame} (a path ends in .yaml)"
     try:
@@ -138,18 +136,10 @@ def locate(name: str, folder: Path, registry: Registry) -> RecipeFile | str:
         return f"'{name}' is no usable path: {error}"
 
 
-def _spelled_alike(name: str, other: str) -> bool:
-    """Say whether two names of distributions, or of recipes with them, are the same: `A_b:c` and `a-b:c`."""
-    return normal(name) == normal(other)
-
-
 def is_choice(path: KeyPath) -> bool:
     """Say whether a plugin is chosen at a path, going by where it is."""
-    return (
-        (len(path) == 1 and path[0] in CHOICES)
-        or (len(path) == 2 and path[0] == "observers")
-        or (len(path) == 3 and path[:2] == ("evaluate", "metrics"))
-    )
+    listed = ("observers",), ("evaluate", "metrics")
+    return (len(path) == 1 and path[0] in CHOICES) or path[:-1] in listed
 
 
 def may_be_choice(path: KeyPath, node: Node) -> bool:
@@ -159,8 +149,8 @@ def may_be_choice(path: KeyPath, node: Node) -> bool:
     """
     if is_choice(path):
         return True
-    inside = any(is_choice(path[:depth]) for depth in range(1, len(path)))
     named = isinstance(node, Scalar) and isinstance(node.value, str)
+    inside = any(is_choice(path[:depth]) for depth in range(1, len(path)))
     return inside and (named or (isinstance(node, Mapping) and "use" in node.entries))
 
 
@@ -175,27 +165,22 @@ def merge(base: Node, over: Node, path: KeyPath = ()) -> Node:
     """Return `base` with `over` laid on top."""
     chooses = may_be_choice(path, base)
     base = as_choice(base) if chooses else base
-    if (
-        not isinstance(over, Mapping)
-        or not isinstance(base, Mapping)
-        or (chooses and _other_plugin(base, over))
-    ):
+    if not isinstance(over, Mapping) or not isinstance(base, Mapping):
         return over
+    old = base.get("use")
+    new = over.get("use")
+    if chooses and isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw:
+        return over  # another plugin
     return _merge_entries(base, over, path)
 
 
-def _merge_entries(base: Mapping, over: Mapping, path: KeyPath) -> Mapping:
+def _merge_entries(base: Mapping, over: Mapping, path: KeyPath = ()) -> Mapping:
     entries = dict(base.entries)
     for key, entry in over.entries.items():
         if key in entries:
             entry = attrs.evolve(entry, node=merge(entries[key].node, entry.node, (*path, key)))
         entries[key] = entry
     return Mapping(over.location, entries)
-
-
-def _other_plugin(base: Mapping, over: Mapping) -> bool:
-    old, new = base.get("use"), over.get("use")
-    return isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw
 
 
 class Tree:
@@ -231,15 +216,16 @@ class Tree:
     def _begin(self, origin: str | Path | collections.abc.Mapping[str, Any]) -> Mapping | None:
         """Return the tree of the recipe that all begins with."""
         if isinstance(origin, collections.abc.Mapping):
-            node = from_value(origin, KeyLocation(), self.problems)
+            node = from_value(origin, Location("mapping", keys=()), self.problems)
             assert isinstance(node, Mapping)
             return self._extend(node, ())
         source = locate(str(origin), Path.cwd(), self._registry)
         if isinstance(source, str):
-            self._problem(Location(str(origin), 1, 1), source)
+            self._problem(Location(str(origin)), source)
             return None
         self.path = source.path
-        return self._load(source, ())
+        tree = source.read(self.problems)
+        return None if tree is None else self._extend(tree, (source,))
 
     def _variants(self, base: Mapping, node: Node | None) -> dict[str, Mapping]:
         """Return the recipe once for each of its variants, with that one's changes laid over it."""
@@ -256,27 +242,21 @@ class Tree:
             elif "extends" in changes.entries or "variants" in changes.entries:
                 self._problem(entry.location, f"variant '{label}' can neither extend nor have variants")
             else:
-                variants[label] = _merge_entries(base, changes, ())
+                variants[label] = _merge_entries(base, changes)
         return variants
 
-    def _load(
-        self, source: RecipeFile, chain: tuple[RecipeFile, ...], named_at: Location | None = None
-    ) -> Mapping | None:
-        """Return a recipe laid over its bases; `chain` are the recipes that led here, by way of `extends`."""
-        tree = source.read(self.problems, named_at)
-        return None if tree is None else self._extend(tree, (*chain, source))
-
     def _extend(self, tree: Mapping, chain: tuple[RecipeFile, ...]) -> Mapping:
-        """Return a tree laid over the recipes that it extends."""
+        """Return a tree laid over the recipes that it extends; `chain` are those that led here."""
         merged = Mapping(tree.location, {})
         for name in self._bases(tree):
             base = self._base(name, chain)
             if base is None:
                 self.complete = False
                 continue
-            inherited = {key: entry for key, entry in base.entries.items() if key not in NOT_INHERITED}
-            merged = _merge_entries(merged, Mapping(base.location, inherited), ())
-        return _merge_entries(merged, tree, ())
+            own = ("name", "description", "extends", "variants")
+            inherited = {key: entry for key, entry in base.entries.items() if key not in own}
+            merged = _merge_entries(merged, Mapping(base.location, inherited))
+        return _merge_entries(merged, tree)
 
     def _base(self, name: Scalar, chain: tuple[RecipeFile, ...]) -> Mapping | None:
         source = locate(name.raw, name.location.folder, self._registry)
@@ -289,7 +269,8 @@ class Tree:
             fault = f"more than {LONGEST_CHAIN} recipes extend each other"
         else:
             if source not in self._loaded:
-                self._loaded[source] = self._load(source, chain, name.location)
+                tree = source.read(self.problems, name.location)
+                self._loaded[source] = None if tree is None else self._extend(tree, (*chain, source))
             return self._loaded[source]
         self._problem(name.location, fault)
         return None
@@ -305,7 +286,7 @@ class Tree:
         return names[:LONGEST_CHAIN]
 
     def _override(self, tree: Mapping, text: str, number: int) -> Mapping:
-        place = Location("command line", number, 1)
+        place = Location("command line", number)
         key, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
             self._problem(place, f"'{excerpt(text)}' is not of the form key.path=value")

@@ -20,8 +20,6 @@ from cswf_core.recipe.recipe import Recipe
 KINDS = ("projection", "cdf", "condition", "schedule", "coordinates")
 """Kinds of plugins whose code decides about a flow's steps; data have a digest of their own."""
 
-OPTION = "--accept-changed-plugins"
-
 _accepted: ContextVar[bool] = ContextVar("accepted", default=False)
 
 log = logging.getLogger("cswf")
@@ -43,24 +41,21 @@ def accepting_changed_plugins() -> Iterator[None]:
 def refuse_changed_plugins(recipe: Recipe, recorded: Sequence[Facts], result: str) -> None:
     """Raise `RunError` if plugins of others are not those that a result, named in the error, was made with."""
     kinds = (*KINDS, "dataset") if recipe.data.checked.starts else KINDS  # it says where particles begin
-    mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in kinds and not _built_in(facts)]
-    changes = [change for facts in mine if (change := _change(facts, recorded))]
-    if not changes:
-        return
-    if _accepted.get():
-        log.warning("%s was made with other code, and goes on with this: %s", result, "; ".join(changes))
-        return
-    raise RunError(
-        f"{result} was made with other code than is here: {'; '.join(changes)}. Bring back what was used "
-        f"then; or, if you know that the change makes no difference, say {OPTION}"
-    )
+    mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in kinds]
+    changes = "; ".join(filter(None, (_change(each, recorded) for each in mine if not _built_in(each))))
+    if changes and _accepted.get():
+        log.warning("%s was made with other code, and goes on with this: %s", result, changes)
+    elif changes:
+        raise RunError(
+            f"{result} was made with other code than is here: {changes}. Bring back what was used then; or, if "
+            "you know that the change makes no difference, say --accept-changed-plugins"
+        )
 
 
 def built_ins_changed(recipe: Recipe, recorded: Sequence[Facts]) -> bool:
     """Say whether files of the built-in plugins have changed, which may matter in the last digits."""
-    now, before = (
-        {facts["sha256"] for facts in each if _built_in(facts)} for each in (recipe.plugin_facts(), recorded)
-    )
+    now = {facts["sha256"] for facts in recipe.plugin_facts() if _built_in(facts)}
+    before = {facts["sha256"] for facts in recorded if _built_in(facts)}
     return bool(before) and not now <= before
 
 
@@ -70,10 +65,10 @@ def _change(now: Facts, recorded: Sequence[Facts]) -> str:
     if not same:
         return f"{_named(now)} took no part then"
     before = next((facts for facts in same if facts.get("distribution") == now["distribution"]), same[0])
-    if before.get("sha256") == now["sha256"] and before.get("distribution") == now["distribution"]:
+    if all(before.get(key) == now[key] for key in ("sha256", "distribution")):
         return ""
-    then, here = before.get("sha256", "")[:12], now["sha256"][:12]
-    return f"{_named(now)} has SHA-256 {here}…, and {_named(before)} had {then}…"
+    then = before.get("sha256", "")[:12]
+    return f"{_named(now)} has SHA-256 {now['sha256'][:12]}…, and {_named(before)} had {then}…"
 
 
 def _built_in(facts: Facts) -> bool:

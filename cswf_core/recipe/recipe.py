@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import collections.abc
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
 from cswf_core.checks import checked
-from cswf_core.errors import CswfError, KeyedError, PluginError, excerpt, nearest
+from cswf_core.errors import CswfError, KeyedError, PluginError, did_you_mean, excerpt, nearest
+from cswf_core.fields import Decoder, kind_of, options, parameters, plain, plugins_below
 from cswf_core.flow.settings import DEFAULTS
+from cswf_core.nodes import (
+    Items,
+    Location,
+    Mapping,
+    Node,
+    Problem,
+    RecipeError,
+    Scalar,
+    is_null,
+    parse,
+)
 from cswf_core.plugins import Plugin, PluginFolders, Registry
-from cswf_core.plugins.parameters import plugins_below, plugins_inside
-from cswf_core.recipe.fields import MISSING, Reader, options, parameters, plain
 from cswf_core.recipe.merge import Tree, as_choice
-from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
     CHOICES,
     KEYS,
@@ -155,9 +165,10 @@ def load_recipe(
     tree = Tree(source, overrides, registry)
     recipes: dict[str, Recipe] = {}
     for label, root in tree.variants.items():
-        reader = _RecipeReader(registry, [], complete=tree.complete)
-        recipes[label] = reader.recipe(root, tree.path)
-        tree.problems.extend(reader.problems)
+        try:
+            recipes[label] = _RecipeReader(registry, complete=tree.complete).recipe(root, tree.path)
+        except RecipeError as error:
+            tree.problems.extend(error.problems)
     if tree.problems:
         raise RecipeError(tree.problems)
     return attrs.evolve(recipes.pop(""), variants=recipes)
@@ -171,18 +182,17 @@ def choose(
     `origin` is what errors call the place of the text; `or_path` says that it may name a file or folder too.
     """
     problems: list[Problem] = []
-    place = Location(origin, 1, 1)
+    place = Location(origin)
     node = parse(text, place, problems)
     if node is None or problems:
         raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
-    choice: Choice = _RecipeReader(registry, problems).plugin(node, kind, kind)
-    if or_path and problems and isinstance(node, Scalar):
-        problems = [
-            attrs.evolve(problem, message=problem.message + _similar_path(text)) for problem in problems
-        ]
-    if problems:
-        raise RecipeError(problems)
-    return choice
+    try:
+        return _RecipeReader(registry).plugin(node, kind, kind)
+    except RecipeError as error:
+        hint = _similar_path(text) if or_path and isinstance(node, Scalar) else ""
+        raise RecipeError(
+            [attrs.evolve(each, message=each.message + hint) for each in error.problems]
+        ) from None
 
 
 def _similar_path(text: str) -> str:
@@ -195,55 +205,73 @@ def _similar_path(text: str) -> str:
     return guess and f"; no file or folder has this name{guess}"
 
 
-class _RecipeReader(Reader):
-    """Turns a merged tree into a recipe."""
+class _RecipeReader(Decoder):
+    """Turns a merged tree into a recipe: reads nodes, notes where values stand, and collects every mistake."""
 
-    def __init__(self, registry: Registry, problems: list[Problem], *, complete: bool = True) -> None:
-        super().__init__(problems, self._inner_plugin, complete=complete)
+    def __init__(self, registry: Registry, *, complete: bool = True) -> None:
+        super().__init__(complete=complete)
         self.registry = registry
-        self._inner: dict[str, Choice] = {}
-        """Choices inside the plugin's section that is being read, by key path, without those inside these."""
+        self._faults: list[RecipeError] = []
+        """Mistakes of a recipe's sections."""
+        self._kinds: dict[str, str] = {}
+        """Key path → the kind of the plugin that is chosen there."""
+        self._chosen: dict[int, Choice] = {}
+        """By the identity of the object that it has made, each choice inside a plugin's section."""
 
-    def recipe(self, tree: Mapping, path: Path | None) -> Any:
-        """Return the recipe; MISSING if anything was wrong."""
-        head = self.object(tree, HeadSection, "", extra=KEYS, others=self._deeper)
-        sections = {key: self.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
-        online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
-        model = sections["model"]
-        if arrivals and model is not MISSING and model.save:
-            self.problem(
-                self.origins.get("model.save", tree.location),
-                "model.save: a model's maps are of data that are all there from the start; leave out "
-                "online.arrivals, or do not save a model",
-            )
-        chosen = {key: self._choice(tree, key, kind) for key, kind in CHOICES.items()}
-        reuse = self._reuse(tree)
-        observers = self._list(self._section(tree, "observers"), "observer", "observers")
-        evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
-        if not self.problems and all(isinstance(choice, Choice) for choice in chosen.values()):
-            online_too = not is_null(tree.get("online"))
-            self._check_projection(tree, chosen, saves=model.save, online=online_too, reuse=reuse.reuse)
-        if self.problems:
-            return MISSING
+    def recipe(self, tree: Mapping, path: Path | None) -> Recipe:
+        """Return the recipe; raise `RecipeError` with every mistake."""
+        head = self._try(self.object, tree, HeadSection, "", "", KEYS)
+        sections = {
+            key: self._try(self.value, self._section(tree, key), kind_of(cls), key)
+            for key, cls in SECTIONS.items()
+        }
+        online = self._try(self._listing, tree, "online", OnlineSection, "arrivals", "dataset")
+        self._try(self._refuse_model_of_arrivals, tree, sections["model"])
+        chosen = {key: self._try(self._choice, tree, key, kind) for key, kind in CHOICES.items()}
+        reuse = self._try(self._reuse, tree)
+        observers = self._try(self._list, self._section(tree, "observers"), "observer", "observers")
+        evaluate = self._try(self._listing, tree, "evaluate", EvaluateSection, "metrics", "metric")
+        if not self._faults:
+            self._check_projection(tree, chosen, saves=sections["model"].save, reuse=reuse.reuse)
+        if self._faults:
+            raise RecipeError([problem for fault in self._faults for problem in fault.problems])
         return Recipe(
             name=head.name or ("recipe" if path is None else path.stem),
             path=path,
             description=head.description,
             seed=head.seed,
-            online=None if is_null(tree.get("online")) else online,
-            arrivals=arrivals,
+            online=None if is_null(tree.get("online")) else online[1],
+            arrivals=online[0],
             reuse=reuse.reuse,
             observers=observers,
-            metrics=metrics,
-            evaluation=evaluation,
+            metrics=evaluate[0],
+            evaluation=evaluate[1],
             registry=self.registry,
             origins=self.origins,
             **sections,
             **chosen,
         )
 
+    def _try(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what is read; None, with its mistakes kept, if that fails."""
+        try:
+            return read(*arguments)
+        except RecipeError as error:
+            self._faults.append(error)
+            return None
+
+    def _refuse_model_of_arrivals(self, tree: Mapping, model: ModelSection | None) -> None:
+        online = tree.get("online")
+        arrivals = online.get("arrivals") if isinstance(online, Mapping) else None
+        if isinstance(arrivals, Items) and arrivals.items and model is not None and model.save:
+            raise RecipeError.at(
+                self.origins.get("model.save", tree.location),
+                "model.save: a model's maps are of data that are all there from the start; leave out "
+                "online.arrivals, or do not save a model",
+            )
+
     def _check_projection(
-        self, tree: Mapping, chosen: dict[str, Any], *, saves: bool, online: bool, reuse: int | str
+        self, tree: Mapping, chosen: dict[str, Any], *, saves: bool, reuse: int | str
     ) -> None:
         """Report a projection that the schedule cannot use, or that the rest of the recipe cannot follow."""
         projection = chosen["projection"]
@@ -252,10 +280,11 @@ class _RecipeReader(Reader):
             chosen["schedule"].checked.check(projection.checked)
         except CswfError as error:
             key = f"schedule.{error.key}" if isinstance(error, KeyedError) else "projection.use"
-            self.problem(self.origins.get(key, tree.location), str(error))
+            self._faults.append(RecipeError.at(self.origins.get(key, tree.location), str(error)))
         if not projection.checked.adapts:
             return
         follows = f"projection '{projection.name}' follows the particles"
+        online = not is_null(tree.get("online"))
         for key, fault, wish in (
             ("model.save", saves, "do not save a model, whose directions are drawn again without them"),
             ("online", online, "leave out online, which counts data along directions that stay"),
@@ -264,49 +293,90 @@ class _RecipeReader(Reader):
             if fault:
                 section = tree.get(key)
                 place = tree.location if section is None else section.location
-                self.problem(self.origins.get(key, place), f"{key}: {follows}: {wish}")
+                message = f"{key}: {follows}: {wish}"
+                self._faults.append(RecipeError.at(self.origins.get(key, place), message))
 
-    def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
-        node, default = self._section(tree, key), DEFAULTS.get(key)
+    def _choice(self, tree: Mapping, key: str, kind: str) -> Choice:
+        node = self._section(tree, key)
+        default = DEFAULTS.get(key)
         if default is None and isinstance(node, Mapping) and not node.entries:
-            return self.missing(tree.location, key)
+            raise self.missing(Mapping(tree.location, {}), key)
         return self.plugin(node, kind, key, default, options(ReuseSection) if key == "projection" else ())
 
     def plugin(
         self, node: Node, kind: str, path: str, default: str | None = None, extra: Collection[str] = ()
-    ) -> Any:
+    ) -> Choice:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
         node = as_choice(node)
         if not isinstance(node, Mapping):
-            return self.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
+            raise RecipeError.at(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
         if use is not None:
             self.origins[f"{path}.use"] = use.location
         elif default is not None:
             use = Scalar(node.location, default, default)
         if not isinstance(use, Scalar) or is_null(use):
-            place = node.location if use is None else use.location
-            hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
-            return self.problem(place, hint)
-        outside = self._inner
-        self._inner = {}
+            known = ", ".join(self.registry.names(kind))
+            hint = f"{path} needs 'use', the name of a {kind}; known: {known}"
+            raise RecipeError.at(node.location if use is None else use.location, hint)
+        self._kinds[path] = kind
         try:
             plugin = self.registry.find(kind, use.raw)
-            owner, read_here = f"{kind} '{use.raw}'", ("use", *extra)
-            part = self.object(
-                node, plugin.factory, path, owner, read_here, lambda key: self._others(kind, key)
-            )
-            if part is MISSING:
-                return MISSING
-            read = {key.removeprefix(f"{path}."): choice for key, choice in self._inner.items()}
-            inner = {**self._default_plugins(node, part), **read}
+            part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", ("use", *extra))
+            inside = {
+                name: self._chosen.get(id(inner)) or Choice.of(inner, self.registry)
+                for name, inner in plugins_below(part)
+            }
         except PluginError as error:
-            return self.problem(use.location, str(error))
-        finally:
-            self._inner = outside
-        return Choice(use.raw, plugin.signed(), part, inner)
+            raise RecipeError.at(use.location, str(error)) from None
+        return Choice(use.raw, plugin.signed(), part, inside)
 
-    def _others(self, kind: str, key: str) -> str:
+    def inner_plugin(self, node: Node, kind: str, path: str) -> Any:
+        """Return the object for a parameter that is a plugin itself."""
+        choice = self.plugin(node, kind, path)
+        self._chosen[id(choice.part)] = choice
+        return choice.part
+
+    def _listing(
+        self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
+    ) -> tuple[tuple[Choice, ...], Any]:
+        """Return the list of plugins in a section, and the section's own keys."""
+        section = self._section(tree, key)
+        if not isinstance(section, Mapping):
+            raise RecipeError.at(section.location, f"{key} must be a mapping with '{name}'")
+        listed = partial(self._list, self._section(section, name), kind, f"{key}.{name}")
+        chosen, own = self.every([listed, partial(self.object, section, cls, key, "", [name])])
+        return chosen, own
+
+    def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
+        """Return the choices of a list of plugins; none where the key is left out."""
+        if isinstance(node, Mapping) and not node.entries:
+            return ()
+        if not isinstance(node, Items):
+            hint = f" (write [{excerpt(node.raw)}])" if isinstance(node, Scalar) else ""
+            raise RecipeError.at(node.location, f"{path} must be a list of {kind}s{hint}")
+        items = enumerate(node.items)
+        return tuple(self.every(partial(self.plugin, item, kind, f"{path}.{index}") for index, item in items))
+
+    def _reuse(self, tree: Mapping) -> Any:
+        section = as_choice(self._section(tree, "projection"))
+        if not isinstance(section, Mapping):
+            raise RecipeError([])  # `_choice` has said so
+        return self.object(section, ReuseSection, "projection", "", section.entries)
+
+    @staticmethod
+    def _section(tree: Mapping, key: str) -> Node:
+        entry = tree.entries.get(key)
+        if entry is None:
+            return Mapping(tree.location, {})
+        return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
+
+    def near(self, key: str, path: str, known: Collection[str]) -> str:
+        """Return where an unknown key would be known, else a guess at what it means."""
+        others = self._users(self._kinds[path], key) if path in self._kinds else ""
+        return others or ("" if path else self._deeper(key)) or did_you_mean(key, known)
+
+    def _users(self, kind: str, key: str) -> str:
         """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
         names = self.registry.names(kind)
         having = [name for name in names if key in options(self.registry.find(kind, name).factory)]
@@ -321,56 +391,5 @@ class _RecipeReader(Reader):
         owners += [(kinds[p.owner.kind], p.factory) for p in self.registry.plugins if p.owner.kind in kinds]
         sections = {name for name, cls in owners if key in options(cls)}
         sections |= {"evaluate"} if key == "metrics" else set()
-        return (
-            "; did you mean " + " or ".join(f"'{s}.{key}'" for s in sorted(sections)) + "?" if sections else ""
-        )
-
-    def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
-        """Return the object for a parameter that is a plugin itself."""
-        choice = self.plugin(node, kind, path)
-        if choice is MISSING:
-            return MISSING
-        self._inner[path] = choice
-        return choice.part
-
-    def _default_plugins(self, node: Mapping, part: Any) -> dict[str, Choice]:
-        """Return the plugins in the defaults of parameters that a section leaves out, as `Choice.inner`."""
-        inner: dict[str, Choice] = {}
-        for name, option in options(type(part)).items():
-            if is_null(node.get(name)):
-                inside = plugins_inside(getattr(part, option.attribute.name), name)
-                inner |= {path: Choice.of(each, self.registry) for path, each in inside}
-        return inner
-
-    def _listing(
-        self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
-    ) -> tuple[Any, tuple[Choice, ...]]:
-        """Return a section that has a list of plugins beside its own keys, and that list."""
-        section = self._section(tree, key)
-        if not isinstance(section, Mapping):
-            return self.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
-        chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
-        return self.object(section, cls, key, extra=[name]), chosen
-
-    def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
-        """Return the choices of a list of plugins; none where the key is left out."""
-        if isinstance(node, Mapping) and not node.entries:
-            return ()
-        if not isinstance(node, Items):
-            hint = f" (write [{excerpt(node.raw)}])" if isinstance(node, Scalar) else ""
-            self.problem(node.location, f"{path} must be a list of {kind}s{hint}")
-            return ()
-        return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
-
-    def _reuse(self, tree: Mapping) -> Any:
-        section = as_choice(self._section(tree, "projection"))
-        if not isinstance(section, Mapping):
-            return MISSING  # `_choice` has said so
-        return self.object(section, ReuseSection, "projection", extra=section.entries)
-
-    @staticmethod
-    def _section(tree: Mapping, key: str) -> Node:
-        entry = tree.entries.get(key)
-        if entry is None:
-            return Mapping(tree.location, {})
-        return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
+        named = " or ".join(f"'{section}.{key}'" for section in sorted(sections))
+        return f"; did you mean {named}?" if sections else ""

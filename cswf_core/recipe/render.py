@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cswf_core.recipe.nodes import Location, Problem, RecipeError, parse, resolve, value_of
+from cswf_core.nodes import Location, Problem, RecipeError, parse, resolve, value_of
 from cswf_core.recipe.recipe import Recipe
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+(),-]+)*")
@@ -25,7 +25,7 @@ def to_yaml(value: dict[str, Any], comment: Comment | None = None) -> str:
 def from_yaml(text: str, file: str = "recipe.yaml") -> Any:
     """Return the values in a YAML text by the rules of recipes; raise `RecipeError` if it cannot be read."""
     problems: list[Problem] = []
-    node = parse(text, Location(file, 1, 1), problems)
+    node = parse(text, Location(file), problems)
     if problems:
         raise RecipeError(problems)
     return None if node is None else value_of(node)
@@ -38,7 +38,7 @@ def flattened(value: Any, path: str = "") -> dict[str, str]:
     elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
         items = list(enumerate(value))
     else:
-        return {path: _unquoted(value)}
+        return {path: _inline(value, str)}
     values: dict[str, str] = {}
     for key, item in items:
         values |= flattened(item, f"{path}.{key}" if path else str(key))
@@ -130,26 +130,17 @@ def _noted(line: str, note: str) -> str:
     return f"{line:<48}  # {note}" if note else line
 
 
-def _inline(value: Any) -> str:
+def _inline(value: Any, text: Callable[[str], str] | None = None) -> str:
+    """Return a value on one line; `text` says how a text is written."""
     if isinstance(value, list):
-        return "[" + ", ".join(_inline(item) for item in value) + "]"
+        return "[" + ", ".join(_inline(item, text) for item in value) + "]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_scalar(key)}: {_inline(item)}" for key, item in value.items()) + "}"
-    return _scalar(value)
-
-
-def _unquoted(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_unquoted, value)) + "]"
-    return value if isinstance(value, str) else _inline(value)
+    return text(value) if text is not None and isinstance(value, str) else _scalar(value)
 
 
 def _scalar(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str) and len(value) < _WIDTH
         return value if plain and "," not in value else json.dumps(value, ensure_ascii=False)
-    return repr(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)

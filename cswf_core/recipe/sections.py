@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import attrs
 
+from cswf_core.fields import object_schema
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
 from cswf_core.interfaces.contract import Interval
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
-from cswf_core.recipe.fields import by_name, object_schema
 
 CHOICES = {
     "data": "dataset",
@@ -25,23 +25,8 @@ CHOICES = {
 """Top-level keys that choose a plugin → the plugin's kind."""
 
 KEYS = (
-    "name",
-    "description",
-    "extends",
-    "seed",
-    "data",
-    "particles",
-    "condition",
-    "projection",
-    "cdf",
-    "schedule",
-    "coordinates",
-    "outputs",
-    "observers",
-    "model",
-    "online",
-    "evaluate",
-    "variants",
+    *("name", "description", "extends", "seed", "data", "particles", "condition", "projection", "cdf"),
+    *("schedule", "coordinates", "outputs", "observers", "model", "online", "evaluate", "variants"),
 )
 """Top-level keys."""
 
@@ -259,7 +244,7 @@ def _choice(registry: Registry, kind: str) -> dict[str, Any]:
         owner = plugin.owner
         if owner.kind == kind:
             own = list(dict.fromkeys((registry.name_of(owner), f"{owner.distribution}:{owner.name}")))
-            described = object_schema(plugin.factory, by_name(registry))
+            described = object_schema(plugin.factory, registry.written)
             properties = {"use": {"enum": own}, **described["properties"], **extra}
             names += own
             mappings.append(

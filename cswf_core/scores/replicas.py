@@ -16,7 +16,7 @@ from cswf_core.arrays import read_archive
 from cswf_core.documents import is_file_name, read_json, short
 from cswf_core.errors import CswfError, OtherFormatError, RunError
 from cswf_core.interfaces.dataset import digest_of
-from cswf_core.recipe.nodes import RecipeError
+from cswf_core.nodes import RecipeError
 from cswf_core.recipe.render import flattened, from_yaml, short_paths
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.scores import Score, ScoreDocument, mapping, read_scores

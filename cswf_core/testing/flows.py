@@ -23,8 +23,7 @@ from cswf_core.model.format import ModelHeader
 from cswf_core.model.model import header_file
 from cswf_core.model.writer import ModelWriter
 from cswf_core.plugins import KINDS, Plugin, Registry
-from cswf_core.plugins.registration import NAME, PluginRegister
-from cswf_core.plugins.registry import LOAD_ONLY
+from cswf_core.plugins.registry import LOAD_ONLY, NAME, PluginRegister
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.recipe.citations import references_of
 from cswf_core.testing.outcome import FaultError, SkipError, Subject, require

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from cswf_core.recipe.citations import BibEntry
+from cswf_core.recipe.citations import Citation
 from tests.project.sources import read
 
 PLUGIN = """
@@ -114,10 +114,10 @@ def test_every_built_in_reference_is_an_entry_with_a_key_of_its_own(registry):
     for plugin in registry.plugins:
         own = plugin.factory.references
         for text in () if isinstance(own, property) else own:
-            reference = BibEntry.parse(text)
+            reference = Citation.parse(text)
             assert works.setdefault(reference.key, reference) == reference
             assert reference.fields["year"].isdecimal()
-            bibliography(str(reference))
+            bibliography(reference.bibtex)
     assert len({reference.work for reference in works.values()}) == len(works) == 19
 
 

@@ -11,7 +11,7 @@ import pytest
 import cswf_plugins
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import Registry
-from cswf_core.plugins import digests as digests_module
+from cswf_core.plugins import plugin as digests_module
 from cswf_core.recipe import Recipe, load_recipe
 from tests.plugins.conftest import GOOD
 

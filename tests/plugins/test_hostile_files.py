@@ -20,9 +20,9 @@ from PIL import Image
 from cswf_core import arrays
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Size
+from cswf_core.nodes import RecipeError
 from cswf_core.pictures.read import find_pictures, read_picture
 from cswf_core.recipe import load_recipe
-from cswf_core.recipe.nodes import RecipeError
 from cswf_plugins.conditions.mask import _from_picture
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10, read_python

@@ -105,10 +105,13 @@ def test_a_broken_file_is_told_and_harms_no_other(install, cswf, tmp_path):
             "recipe 'acme-axes:fast' is registered twice",
         ),
         ("1 / 0", "ZeroDivisionError"),
+        ('register("odd")', "recipe 'Two Words.yaml': a name has small letters"),
     ],
 )
 def test_a_hook_that_offers_no_recipes_is_told_and_plugins_stay(install, cswf, tmp_path, body, reason):
     offer(install, tmp_path, body)
+    (tmp_path / "site/odd").mkdir()
+    (tmp_path / "site/odd/Two Words.yaml").write_text(FAST)
     registry = Registry.discover(environment={})
     (broken,) = registry.broken
     assert (broken.owner.kind, broken.owner.distribution) == ("recipe", "acme-axes")
@@ -117,9 +120,3 @@ def test_a_hook_that_offers_no_recipes_is_told_and_plugins_stay(install, cswf, t
     assert not registry.recipes
     assert reason in rows(cswf)["acme-axes:"]["error"]
     assert reason in cswf.refusal("check", "acme-axes:fast")
-
-
-def test_a_recipe_with_an_odd_name_is_refused(install, tmp_path):
-    offer(install, tmp_path, **{"Two Words": FAST})
-    (broken,) = Registry.discover(environment={}).broken
-    assert broken.reason.startswith("recipe 'Two Words.yaml': a name has small letters")

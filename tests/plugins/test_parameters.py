@@ -15,13 +15,12 @@ import pytest
 import torch
 
 from cswf_core.errors import PluginError
+from cswf_core.fields import kind_of, options, unsupported
 from cswf_core.interfaces import CDFEstimator, Metric, ProjectionSampler, parameter
 from cswf_core.interfaces.cdf import Part
 from cswf_core.interfaces.contract import Interval
 from cswf_core.plugins import Registry
-from cswf_core.plugins.parameters import unsupported
 from cswf_core.recipe import RecipeError, load_recipe
-from cswf_core.recipe.fields import kind_of, options
 from cswf_core.recipe.sections import recipe_schema
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.projections.uniform import Uniform

@@ -14,9 +14,9 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, PluginError
 
 from cswf_core import hookspecs, interfaces
+from cswf_core.fields import options
 from cswf_core.plugins import KINDS
 from cswf_core.recipe import builtin_recipes
-from cswf_core.recipe.fields import options
 from cswf_core.recipe.sections import KEYS, SECTIONS, EvaluateSection, OnlineSection, ReuseSection
 from reference import site as hooks
 from tests.processes import completed

@@ -31,42 +31,21 @@ EXPERIMENTS = [
 ]
 """The paper's."""
 
-LONG = (
-    "mnist-inpainting-released",
-    "cifar10-colorize",
-    "celeba-inpainting",
-    "ablation-amplifier",
-    "swf-baseline",
-    "digits-unconditional",
-    "toy-conditional-ideal",
-    "toy-cswf-no-amplifier",
-    "toy-joint",
-    "toy-joint-stretched",
-    "mnist-unconditional-paper",
-    "mnist-class-released",
-    "cifar10-unconditional-released",
-    "fashion-mnist-class",
-    "fid-mnist",
-)
-"""Of these, other kinds show nearly all; they are run by `make test-all`."""
+QUICK = {
+    *("mnist-inpainting", "mnist-super-resolution", "fid-celeba", "online-class", "online-digits"),
+    *("digits", "toy-cswf"),
+}
+"""Those that are run always, as others show nearly the same; `make test-all` runs these too."""
 
 LAUNCHED = (
-    "mnist-unconditional-paper",
-    "mnist-class-released",
-    "mnist-inpainting-released",
-    "cifar10-unconditional-released",
-    "fashion-mnist-class",
-    "mnist-inpainting",
-    "mnist-super-resolution",
-    "cifar10-colorize",
-    "celeba-inpainting",
-    "fid-mnist",
-    "fid-celeba",
-    "ablation-amplifier",
-    "online-class",
-    "online-digits",
+    *("mnist-unconditional-paper", "mnist-class-released", "mnist-inpainting-released"),
+    *("cifar10-unconditional-released", "fashion-mnist-class", "mnist-inpainting", "mnist-super-resolution"),
+    *("cifar10-colorize", "celeba-inpainting", "fid-mnist", "fid-celeba", "ablation-amplifier"),
+    *("online-class", "online-digits"),
 )
 """A recipe of each kind; those on small data are run by a test of their own."""
+
+SMALL = [name for name in ALL if name.startswith(("toy-", "digits", "swf-"))]
 
 FACES = ("celeba-inpainting", "fid-celeba")
 """Those with so many stages at 64×64 that a few of these are run."""
@@ -151,7 +130,7 @@ def shortened(recipe: Recipe) -> list[str]:
     return overrides
 
 
-@pytest.mark.parametrize("name", slow_if(LONG, LAUNCHED))
+@pytest.mark.parametrize("name", slow_if({*LAUNCHED} - QUICK, LAUNCHED))
 def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry, request, monkeypatch):
     needed = {choice.name for choice in (recipes[name].data, *recipes[name].arrivals)}
     for data in needed & set(PUBLISHED):
@@ -175,20 +154,18 @@ def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry
         assert len(np.load(carried)["images"]) == recipe.particles.offline
 
 
-@pytest.mark.parametrize(
-    "name", slow_if(LONG, (name for name in ALL if name.startswith(("toy-", "digits", "swf-"))))
-)
+@pytest.mark.parametrize("name", slow_if({*SMALL} - QUICK, SMALL))
 def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
-    overrides = ["particles.count=400", "schedule.steps=60", "outputs.log_every=1", "outputs.frames=0"]
+    overrides = ["particles.count=200", "schedule.steps=40", "outputs.log_every=1", "outputs.frames=0"]
     recipe = load_recipe(name, [*overrides, "evaluate.metrics=[]"], registry=registry)
     assert on_small_data(recipe)
     record = launch(recipe, RunFolder(tmp_path), device="cpu")
-    assert (record["status"], record["steps_done"], record["particles"]) == ("done", 60, 400)
-    assert len(rows(tmp_path)) == 60
+    assert (record["status"], record["steps_done"], record["particles"]) == ("done", 40, 200)
+    assert len(rows(tmp_path)) == 40
     assert rows(tmp_path)[-1]["sliced_distance"] < rows(tmp_path)[0]["sliced_distance"] / 2
     if name.startswith("toy-"):
         assert (tmp_path / "flow.png").stat().st_size > 5000
-        assert np.load(tmp_path / "samples.npz")["points"].shape == (400, 2)
+        assert np.load(tmp_path / "samples.npz")["points"].shape == (200, 2)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cswf_core.recipe.nodes import Items, Location, Mapping, Scalar, parse
+from cswf_core.nodes import Items, Location, Mapping, Scalar, parse
 
 TOP = Location("recipe.yaml", 1, 1)
 

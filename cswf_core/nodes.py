@@ -30,37 +30,30 @@ LONGEST_NUMBER = 40
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NULL = {"", "~", "null", "Null", "NULL"}
-_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_WORDS |= {form: value for word, value in _WORDS.items() for form in (word.capitalize(), word.upper())}
 
 
 @attrs.frozen
 class Location:
-    """A place in a file: line and column, from 1; relative paths written there count from `folder`."""
+    """A place in a file: line and column, from 1; relative paths written there count from `folder`.
+
+    A mapping that a program hands over has no lines and columns: its places are key paths.
+    """
 
     file: str
-    line: int
-    column: int
-    folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
-
-    def __str__(self) -> str:
-        return printable(f"{self.file}:{self.line}:{self.column}")
-
-
-@attrs.frozen
-class KeyLocation(Location):
-    """A place in a mapping that a program handed over: its key path instead of lines and columns."""
-
-    file: str = "mapping"
     line: int = 1
     column: int = 1
-    keys: tuple[str, ...] = ()
+    folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
+    keys: tuple[str, ...] | None = None
 
-    def below(self, key: object) -> KeyLocation:
-        """Return the place of a value under a key, or of an item of a list."""
-        return attrs.evolve(self, keys=(*self.keys, str(key)))
+    def below(self, key: object) -> Location:
+        """Return the place of a value under a key, or of an item of a list, in a program's mapping."""
+        return attrs.evolve(self, keys=(*(self.keys or ()), str(key)))
 
     def __str__(self) -> str:
+        if self.keys is None:
+            return printable(f"{self.file}:{self.line}:{self.column}")
         return printable(f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file)
 
 
@@ -82,6 +75,11 @@ class RecipeError(CswfError):
         unique = list(dict.fromkeys(problems))
         super().__init__(*map(str, unique))
         self.problems = unique
+
+    @classmethod
+    def at(cls, location: Location, message: str) -> RecipeError:
+        """Return the error for one mistake."""
+        return cls([Problem(location, message)])
 
 
 @attrs.frozen
@@ -133,10 +131,8 @@ def is_null(node: Node | None) -> bool:
 
 def resolve(raw: str) -> str | int | float | bool | None:
     """Return what an unquoted scalar means: YAML 1.2's core rules, without octal, hexadecimal, inf and nan."""
-    if raw in _NULL:
-        return None
-    if raw in _BOOL:
-        return _BOOL[raw]
+    if raw in _WORDS:
+        return _WORDS[raw]
     if len(raw) <= LONGEST_NUMBER:
         if _INT.fullmatch(raw):
             return int(raw)
@@ -152,10 +148,10 @@ def value_of(node: Node) -> Any:
     return [value_of(item) for item in node.items] if isinstance(node, Items) else node.value
 
 
-def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
+def from_value(value: Any, place: Location, problems: list[Problem]) -> Node:
     """Return a program's value as a node that means what it would mean in YAML; add mistakes to `problems`."""
-    if len(place.keys) > DEEPEST:
-        raise RecipeError([Problem(place, TOO_DEEP)])
+    if len(place.keys or ()) > DEEPEST:
+        raise RecipeError.at(place, TOO_DEEP)
     if isinstance(value, collections.abc.Mapping):
         entries: dict[str, MappingEntry] = {}
         for key, item in value.items():
@@ -230,7 +226,7 @@ class _NodeReader:
         where = _place(self.origin, event.start_mark)
         self._refuse_extras(event)
         if depth > DEEPEST:
-            raise RecipeError([Problem(where, TOO_DEEP)])
+            raise RecipeError.at(where, TOO_DEEP)
         if isinstance(event, yaml.SequenceStartEvent):
             return Items(where, tuple(self._items(depth)))
         if isinstance(event, yaml.MappingStartEvent):
