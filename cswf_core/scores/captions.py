@@ -7,10 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cswf_core.scores.document import Score, mapping
 
-ACRONYMS = {"fid": "FID", "kid": "KID", "fd": "FD", "dinov2": "DINOv2", "psnr": "PSNR", "l2": "L2"} | {
-    "wasserstein": "Wasserstein",
-    "inception": "Inception",
-}
+ACRONYMS = {"fid": "FID", "kid": "KID", "psnr": "PSNR", "l2": "L2", "wasserstein": "Wasserstein"}
 """Parts of scores' names that are written otherwise."""
 
 DIGITS_OF_COMMIT = 12

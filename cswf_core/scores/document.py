@@ -257,7 +257,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
     if larger:
         told.append(f"metrics.json keeps its scores of more samples: {', '.join(larger)}")
     document = {
-        **{key: earlier[key] for key in ("weights", "classifier", "dinov2") if key in earlier},
+        **{key: fact for key, fact in earlier.items() if {"file", "sha256"} <= mapping(fact).keys()},
         **later,
         "scores": list(scores.values()),
         "notes": [*_texts(later["generated"].get("notes")), *notes_of(scores.values())],

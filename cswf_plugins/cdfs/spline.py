@@ -22,7 +22,7 @@ from cswf_core.interfaces import FittedCDF, parameter
 from cswf_core.kernels.sorting import released_icdf
 from cswf_core.kernels.splines import paces, quantiles, released_spline_cdf, spline_cdf, spline_icdf
 from cswf_plugins.cdfs.partial import PartialFit
-from cswf_plugins.references import GREGORY_1982
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(eq=False)
@@ -62,7 +62,7 @@ class ReleasedSplineRows(FittedCDF):
 class Spline(PartialFit):
     """A monotone spline through quantiles."""
 
-    references = (GREGORY_1982,)
+    references = bibtex("gregory1982piecewise")
 
     knots: int = parameter(
         "K, the number of quantiles, both ends among them: the released code's 1,000 pieces are 1,001 knots",

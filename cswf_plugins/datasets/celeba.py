@@ -21,7 +21,7 @@ from cswf_core.interfaces import Draw, NeededFiles, parameter
 from cswf_plugins.datasets.folders import LARGEST, Cut, FolderPixels, FolderSource, files_in
 from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
-from cswf_plugins.references import LIU_2015
+from cswf_plugins.references import bibtex
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
@@ -35,7 +35,7 @@ class CelebA(FolderSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"
-    references = (LIU_2015,)
+    references = bibtex("liu2015deep")
     licence = "CelebA is for research that is not commercial; its photographs are not its authors'."
 
     root: Path | None = parameter(ROOT_HELP, default=None)

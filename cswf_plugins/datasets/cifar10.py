@@ -22,7 +22,7 @@ from cswf_core.files import read_whole
 from cswf_plugins.datasets.idx import damaged
 from cswf_plugins.datasets.images import Bytes, Whole
 from cswf_plugins.datasets.published import PublishedImages, Split
-from cswf_plugins.references import KRIZHEVSKY_2009
+from cswf_plugins.references import bibtex
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -35,7 +35,7 @@ class Cifar10(PublishedImages):
     """Colour photographs of animals and vehicles of 32×32 pixels."""
 
     NAME = "cifar10"
-    references = (KRIZHEVSKY_2009,)
+    references = bibtex("krizhevsky2009learning")
     licence = "CIFAR-10 names no licence; its authors ask to cite the report that describes it."
     FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
     FILES: ClassVar[dict[Split, tuple[str, ...]]] = {

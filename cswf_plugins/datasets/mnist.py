@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from cswf_plugins.datasets.idx import IdxImages
-from cswf_plugins.references import LECUN_1998
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +18,7 @@ class Mnist(IdxImages):
     """Handwritten digits of 28×28 pixels."""
 
     NAME = "mnist"
-    references = (LECUN_1998,)
+    references = bibtex("lecun1998gradient")
     licence = "Yann LeCun and Corinna Cortes hold the copyright of MNIST; it is available under CC BY-SA 3.0."
     FOLDERS = ("mnist", "MNIST/raw")
     TORCHVISION = ("MNIST", "MNIST/raw")

@@ -17,8 +17,7 @@ from contextlib import AbstractContextManager
 
 import attrs
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Meaning, Metric, Result, Workbench, parameter
@@ -26,46 +25,11 @@ from cswf_plugins.metrics.inception import labels_of
 from cswf_plugins.metrics.spreads import share_spread
 
 SMALLEST_SIDE = 4
-LONGEST_SIDE = 32
-"""Pixels after the first layer, about; larger images are made smaller there."""
 PEAK = 0.01
 """The longest step of the optimiser, which comes when RISE of all steps are done."""
 RISE = 0.3
-SMOOTHING = 0.1
-"""Share of a label that is spread over all classes, so that the network does not get too sure."""
-POOR = 0.7
-"""Accuracy on real images below which the scores come with a warning."""
 PASSES = 30
 """How often an image is shown at most: small sets need fewer steps."""
-BATCH = 1000
-"""Images that are classified at once."""
-
-MEANINGS = {
-    "class_accuracy": Meaning(
-        "Share of generated images that a classifier takes for the class that was asked for.",
-        aspect="condition",
-        share=True,
-    ),
-    "class_accuracy_real": Meaning(
-        "How often the same classifier is right about real images that it has not seen, the ceiling.",
-        aspect="condition",
-        share=True,
-        of_samples=False,
-    ),
-}
-
-
-@attrs.frozen(eq=False)
-class Trained:
-    """A network that has learnt the classes."""
-
-    network: Classifier
-    accuracy: float
-    """The share of real images it has not seen that it gets right."""
-    unseen: int
-    """How many such images there are."""
-    words: str
-    """The training of the network, in words for the protocol."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,31 +62,48 @@ class ClassAccuracy(Metric):
             raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
         self.check(training, bench)
         key = ("classifier", training, comparison.held_out, self, comparison.draw.key)
-        trained = bench.keep(key, lambda: self._trained(comparison, training))
-        score = trained.network.accuracy(bench.images(generated), wanted)
+        network, real, unseen, words = bench.keep(key, lambda: self._trained(comparison, training))
+        score = network.accuracy(bench.images(generated), wanted)
         protocol = (
             "share of samples that a small convolutional network takes for the class that was asked for; "
-            f"{trained.words}, the ceiling"
+            f"{words}, the ceiling"
         )
         notes = []
-        if trained.accuracy < POOR:
+        if real < 0.7:
             notes.append(
-                f"class_accuracy: the classifier is right about only {trained.accuracy:.0%} of real images, "
+                f"class_accuracy: the classifier is right about only {real:.0%} of real images, "
                 "so that it says little about generated ones; more steps may help"
             )
         return Result(
-            {"class_accuracy": score, "class_accuracy_real": trained.accuracy},
+            {"class_accuracy": score, "class_accuracy_real": real},
             protocol,
             notes,
-            counts={"class_accuracy_real": trained.unseen},
+            counts={"class_accuracy_real": unseen},
             spreads={
                 "class_accuracy": share_spread(score, len(generated)),
-                "class_accuracy_real": share_spread(trained.accuracy, trained.unseen),
+                "class_accuracy_real": share_spread(real, unseen),
             },
-            meanings=MEANINGS,
+            meanings={
+                "class_accuracy": Meaning(
+                    "Share of generated images that a classifier takes for the class that was asked for.",
+                    aspect="condition",
+                    share=True,
+                ),
+                "class_accuracy_real": Meaning(
+                    "How often the same classifier is right about real images that it has not seen, the "
+                    "ceiling.",
+                    aspect="condition",
+                    share=True,
+                    of_samples=False,
+                ),
+            },
         )
 
-    def _trained(self, comparison: Comparison, training: Dataset) -> Trained:
+    def _trained(self, comparison: Comparison, training: Dataset) -> tuple[Classifier, float, int, str]:
+        """Return a network that has learnt the classes, and how it was trained, in words for the protocol.
+
+        Between the two, the share of real images it has not seen that it gets right, and how many these are.
+        """
         bench, held_out = comparison.bench, comparison.held_out
         # A stream of its own: what else has been drawn does not change the network.
         key = attrs.evolve(comparison.draw.key, role=f"{comparison.draw.key.role}/classifier")
@@ -148,7 +129,7 @@ class ClassAccuracy(Metric):
             f"trained on {len(images):,} real images in {steps:,} steps of {batch}; class_accuracy_real: its "
             f"accuracy on {len(unseen):,} {which}"
         )
-        return Trained(network, network.accuracy(unseen, right), len(unseen), words)
+        return network, network.accuracy(unseen, right), len(unseen), words
 
 
 @attrs.frozen
@@ -177,7 +158,7 @@ class Variation:
         count, _, height, width = images.shape
         if not (self.rows or self.columns or self.mirrored):
             return images
-        padded = functional.pad(images, (self.columns, self.columns, self.rows, self.rows))
+        padded = torch.nn.functional.pad(images, (self.columns, self.columns, self.rows, self.rows))
         down, along = (torch.arange(size, device=images.device).repeat(count, 1) for size in (height, width))
         if self.mirrored:
             along = torch.where(draw.uniform(count, 1) < 0.5, along.flip(1), along)
@@ -187,7 +168,7 @@ class Variation:
         return padded[each, :, down[:, :, None], along[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-class Classifier(nn.Module):
+class Classifier:
     """Convolutions, each with batch normalisation, and halvings of the image; then the largest value of all.
 
     Wider for colour, narrower for small images, so that those take little time.
@@ -195,36 +176,40 @@ class Classifier(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], classes: int, draw: Draw) -> None:
         """`shape` is C×H×W; the weights are drawn from `draw`, and live on its device."""
-        super().__init__()
+        nn = torch.nn
         channels, *sides = shape
-        stride = max(1, min(sides) // LONGEST_SIDE)
+        stride = max(1, min(sides) // 32)  # larger images are made smaller in the first layer
         side = min(sides) // stride
         wide = (32 if channels == 3 else 16) // (1 if side > 16 else 2)
         most = 4 * wide
         with torch.device("meta"):  # elsewhere, making layers draws from the global generator
-            layers: list[nn.Module] = [ConvolutionLayer(channels, wide, stride + 2, stride)]
+            layers = _layer(channels, wide, stride + 2, stride)
             while side >= 2 * SMALLEST_SIDE:
                 # Windows do not overlap, so that the gradient of their largest values is repeatable.
                 wider = min(2 * wide, most)
-                layers += [ConvolutionLayer(wide, wider), nn.MaxPool2d(2)]
-                wide, side = wider, side // 2
-            self.layers = nn.Sequential(*layers, Residual(wide))
+                layers += [*_layer(wide, wider), nn.MaxPool2d(2)]
+                wide = wider
+                side //= 2
+            self.layers = nn.Sequential(*layers)
+            self.residual = nn.Sequential(*_layer(wide, wide), *_layer(wide, wide))
             self.last = nn.Linear(wide, classes)
-        self.to_empty(device=draw.device).float()
-        for part in self.modules():
+        self.parts = nn.ModuleList([self.layers, self.residual, self.last])
+        self.parts.to_empty(device=draw.device).float()
+        for part in self.parts.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.reset_parameters()
         with torch.no_grad():
-            for weight in self.parameters():
+            for weight in self.parts.parameters():
                 if weight.ndim > 1:
                     weight.copy_(draw.normal(*weight.shape) * (2 / weight[0].numel()) ** 0.5)
             self.last.weight.mul_(0.1)
             self.last.bias.zero_()
-        self.eval()
+        self.parts.eval()
 
-    def forward(self, images: Tensor) -> Tensor:
+    def _logits(self, images: Tensor) -> Tensor:
         """Return a number for each class, the larger the likelier; images are n×C×H×W within about ±2."""
-        logits: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
+        x = self.layers(images)
+        logits: Tensor = self.last((x + self.residual(x)).amax(dim=(2, 3)))
         return logits
 
     def learn(
@@ -232,8 +217,8 @@ class Classifier(nn.Module):
     ) -> Iterator[int]:
         """Learn from bytes, n×C×H×W, and yield the number of steps done after each."""
         images, labels = images.to(draw.device), labels.to(draw.device)
-        optimizer = torch.optim.AdamW(self.parameters(), lr=PEAK, weight_decay=0.01)
-        self.train()
+        optimizer = torch.optim.AdamW(self.parts.parameters(), lr=PEAK, weight_decay=0.01)
+        self.parts.train()
         order = torch.empty(0, dtype=torch.long)
         for step in range(steps):
             if len(order) < batch:
@@ -241,44 +226,30 @@ class Classifier(nn.Module):
             chosen, order = order[:batch], order[batch:]
             share = (step + 1) / (steps + 1)
             optimizer.param_groups[0]["lr"] = PEAK * min(share / RISE, (1 - share) / (1 - RISE))
-            guessed = self(varied.apply(_scaled(images[chosen]), draw))
+            guessed = self._logits(varied.apply(_scaled(images[chosen]), draw))
             optimizer.zero_grad()
-            loss = functional.cross_entropy(guessed, labels[chosen], label_smoothing=SMOOTHING)
+            # Some of a label is spread over all classes, so that the network does not get too sure.
+            loss = torch.nn.functional.cross_entropy(guessed, labels[chosen], label_smoothing=0.1)
             torch.autograd.backward(loss)
             optimizer.step()
             yield step + 1
-        self.eval()
+        self.parts.eval()
 
     def accuracy(self, images: Tensor, labels: Tensor) -> float:
         """Return the share of images, n×C×H×W bytes, that are taken for what their labels say."""
-        device, right = self.last.weight.device, 0
+        right = 0
         with torch.no_grad(), _repeatable():
-            for first in range(0, len(images), BATCH):
-                guessed = self(_scaled(images[first : first + BATCH].to(device)))
-                right += int((guessed.argmax(dim=1).cpu() == labels[first : first + BATCH]).sum())
+            for some, theirs in zip(images.split(1000), labels.split(1000), strict=True):
+                guessed = self._logits(_scaled(some.to(self.last.weight.device)))
+                right += int((guessed.argmax(dim=1).cpu() == theirs).sum())
         return right / len(images)
 
 
-class ConvolutionLayer(nn.Sequential):
-    """A convolution, batch normalisation, and what is negative set to 0."""
-
-    def __init__(self, before: int, after: int, size: int = 3, stride: int = 1) -> None:
-        super().__init__(
-            nn.Conv2d(before, after, size, stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()
-        )
-
-
-class Residual(nn.Module):
-    """Two convolutions whose result is added to what they were given."""
-
-    def __init__(self, wide: int) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(ConvolutionLayer(wide, wide), ConvolutionLayer(wide, wide))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x + f(x): n×C×H×W."""
-        added: Tensor = x + self.inner(x)
-        return added
+def _layer(before: int, after: int, size: int = 3, stride: int = 1) -> list[torch.nn.Module]:
+    """Return a convolution, batch normalisation, and what sets negative values to 0."""
+    nn = torch.nn
+    convolution = nn.Conv2d(before, after, size, stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(after), nn.ReLU()]
 
 
 def _scaled(images: Tensor) -> Tensor:

@@ -23,20 +23,10 @@ from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet
 from cswf_plugins.inception.features import feature_moments, features, known_features
 from cswf_plugins.metrics.inception import InceptionMetric, choices
 from cswf_plugins.metrics.spreads import frechet_spread
-from cswf_plugins.references import CHONG_2020, PARMAR_2022
+from cswf_plugins.references import bibtex
 
-SMALLEST_SHARE = 10
-"""The smallest part has one in so many of the generated images."""
 STRAIGHT = 2
 """Images for each feature from which on FID is nearly a line in 1/n."""
-GOOD_FIT = 0.95
-"""Share of the variance of the FIDs that the line explains (R²) below which a note is given."""
-MEANING = Meaning(
-    "FID as it would be of infinitely many generated images, so that scores of different numbers compare; "
-    "0 is the best.",
-    aspect="quality",
-)
-AT = Meaning("FID of a random part of the generated images, a point of the line.", aspect="quality")
 
 
 @attrs.frozen
@@ -66,7 +56,7 @@ class FidInfinity(InceptionMetric):
     """Fréchet Inception distance, followed to infinitely many samples."""
 
     NAME = "fid-infinity"
-    references = (CHONG_2020, PARMAR_2022)
+    references = bibtex("chong2020effectively", "parmar2022aliased")
     better = "lower"
     real_features = False
 
@@ -88,13 +78,20 @@ class FidInfinity(InceptionMetric):
             f"{len(real):,} real ones, {self.resized}; the intercept of the line through them in 1/n"
         )
         name = self.named("fid_infinity")
+        meaning = Meaning(
+            "FID as it would be of infinitely many generated images, so that scores of different numbers "
+            "compare; 0 is the best.",
+            aspect="quality",
+        )
+        point = "FID of a random part of the generated images, a point of the line."
+        at_a_point = Meaning(point, aspect="quality")
         return Result(
             {name: line.intercept},
             self.stated(protocol, comparison, by_moments=True),
             _notes(name, line, counts, p.shape[1]),
             details=details,
             spreads=self.spreads({"fid_infinity": _spread(line, spread)}),
-            meanings={name: MEANING, **dict.fromkeys(details, AT)},
+            meanings={name: meaning, **dict.fromkeys(details, at_a_point)},
         )
 
     def _counts(self, available: int, width: int) -> list[int]:
@@ -104,7 +101,7 @@ class FidInfinity(InceptionMetric):
                 f"metric '{self.NAME}' needs at least two generated images for each of its points, "
                 f"{2 * self.points:,}, and there are {available:,}; 'fid' takes fewer"
             )
-        least = max(available // SMALLEST_SHARE, min(available // 2, STRAIGHT * width), 2)
+        least = max(available // 10, min(available // 2, STRAIGHT * width), 2)
         spaced = torch.linspace(least, available, self.points, dtype=torch.float64).round().long()
         return sorted(set(spaced.tolist()))
 
@@ -137,7 +134,7 @@ def _notes(name: str, line: Line, counts: list[int], width: int) -> list[str]:
             f"{name}: the smallest part has {counts[0]:,} images, and below {STRAIGHT * width:,}, "
             f"{STRAIGHT} for each feature, FID is no line in 1/n: not to be published, nor compared"
         )
-    if line.explained < GOOD_FIT:
+    if line.explained < 0.95:
         notes.append(
             f"{name}: the line through {len(counts)} points explains only {line.explained:.0%} of their "
             "variance; see the points, fid_at"

@@ -15,9 +15,9 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Dataset, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
-from cswf_plugins.inception import estimate, published, weights
 from cswf_plugins.inception import features as store
-from cswf_plugins.inception.folding import folded
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.architecture import folded
 from cswf_plugins.inception.network import Network, prepare
 from cswf_plugins.metrics.fid import Fid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
@@ -116,7 +116,7 @@ def test_statistics_of_named_real_images_are_kept_and_used_again(
     first = store.feature_moments(compare(some, some, bench=bench), some, "legacy_tensorflow")
     kept = sorted(path.name for path in (data_folder / "statistics").glob("cifar10-train-2-3x32x32-legacy*"))
     assert [name.split("-v1")[1] for name in kept] == [".features.npy", ".npz"]
-    assert network.kind.sha256[:8] in kept[0]
+    assert network.sha256[:8] in kept[0]
     monkeypatch.setattr(Network, "features", lambda *_: pytest.fail("computed again"))
     same = some.take(torch.arange(2))  # another object with the same images: what counts are the bytes
     again = compare(same, same, bench=Workbench(names={same: "cifar10:train"}))
@@ -150,7 +150,7 @@ def test_features_of_generated_images_are_not_kept(network, photographs, data_fo
 
 
 def test_a_wrong_file_is_refused_with_its_name(tmp_path):
-    wrong = tmp_path / weights.FEATURES.name
+    wrong = tmp_path / weights.FEATURES
     with pytest.raises(DataError, match="is not a file"):
         weights.find(Workbench(weights=wrong))
     wrong.write_bytes(b"not it")
@@ -164,7 +164,7 @@ def test_without_the_file_one_sentence_says_what_to_put_where(tmp_path, monkeypa
     with pytest.raises(DataError) as error:
         weights.find(Workbench(download=False))
     assert str(error.value).count(". ") == 0
-    for word in (str(tmp_path / "inception"), weights.WHOLE.name, weights.FEATURES.name, "--weights"):
+    for word in (str(tmp_path / "inception"), weights.WHOLE, weights.FEATURES, "--weights"):
         assert word in str(error.value)
 
 
@@ -181,10 +181,10 @@ def test_a_download_is_announced_and_what_arrives_is_checked(tmp_path, monkeypat
     assert "downloading the feature network" in caplog.text
     assert [path.name for path in (tmp_path / "data/inception").iterdir()] == []
     digest = hashlib.sha256(b"the network").hexdigest()
-    monkeypatch.setattr(weights, "WHOLE", attrs.evolve(weights.WHOLE, sha256=digest))
+    monkeypatch.setitem(weights.PUBLISHED, weights.WHOLE, digest)
     found = weights.find(Workbench(download=True))
     assert found.path.read_bytes() == b"the network"
-    assert found.path == tmp_path / "data/inception" / weights.WHOLE.name
+    assert found.path == tmp_path / "data/inception" / weights.WHOLE
 
 
 class SlowNetwork:
@@ -206,10 +206,9 @@ class SlowNetwork:
 def slow(network, monkeypatch):
     """The network's time, which does not pass by itself; its features are few, so that FID is quick."""
     monkeypatch.setattr(store, "WIDTH", 8)
-    monkeypatch.setattr(published, "WIDTH", 8)
     monkeypatch.setattr(store, "Network", SlowNetwork)
     monkeypatch.setattr(SlowNetwork, "seconds", 0)
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: SlowNetwork.seconds)
+    monkeypatch.setattr(store.time, "monotonic", lambda: SlowNetwork.seconds)
 
 
 def bench_of(train: Dataset, test: Dataset) -> Workbench:
@@ -259,7 +258,7 @@ def test_statistics_that_clean_fid_publishes_are_used_on_a_cpu_unless_the_cache_
     monkeypatch.setattr(cleanfid, "get_reference_statistics", fetch)
     generated, train, test = images(20, 0), images(30, 4), images(10, 5)
     bench = bench_of(train, test)
-    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train"})
+    monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train"})
     result = Fid().compute(compare(generated, train, bench=bench))
     assert result.protocol.endswith(
         "; mean and covariance of the real images' features as clean-fid publishes them"
@@ -286,7 +285,7 @@ def test_statistics_that_cannot_be_fetched_are_computed_after_one_try_and_one_li
     monkeypatch.setattr(cleanfid, "get_reference_statistics", fail)
     generated, train, test = images(20, 0), images(30, 6), images(10, 7)
     bench = bench_of(train, test)
-    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
+    monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
     for real in (train, test):
         for mode in ("legacy_tensorflow", "clean"):
             Fid(mode=mode).compute(compare(generated, real, bench=bench))

@@ -130,7 +130,7 @@ def test_statistics_in_float16_have_files_of_their_own_and_those_in_float32_the_
 ):
     some = dataset(pictures(2))
     digest = Workbench().sha256(some)[:12]
-    sums = f"{network.kind.sha256[:8]}-{digest}-v1.npz"
+    sums = f"{network.sha256[:8]}-{digest}-v1.npz"
     for device, precision, computed in (
         (CPU, "float32", MODE),
         (CPU, "fast", MODE),

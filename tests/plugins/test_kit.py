@@ -48,8 +48,6 @@ PARAMETERS = {
 
 NETWORK = {
     "fid-infinity",
-    "inception-score",
-    "frechet-dinov2",
     "fid",
     "kid",
     "precision-recall",
