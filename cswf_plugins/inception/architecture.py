@@ -28,8 +28,6 @@ SIDE = 299
 WIDTH = 2048
 """D, the number of features."""
 
-Shape = tuple[int, int, int, int]
-"""Of a convolution's weights: outputs, inputs, rows, columns."""
 Tower = tuple[str, ...]
 """A path of layers: convolutions by their names, `max` or `average`, both of 3×3 pixels.
 
@@ -70,6 +68,16 @@ BLOCKS: Mapping[str, tuple[Tower, ...]] = {
 }
 
 
+@attrs.frozen(eq=False)
+class Convolution:
+    """y = weight ∗ x + bias."""
+
+    weight: Tensor
+    """Outputs × inputs × rows × columns."""
+    bias: Tensor
+    """One for each output."""
+
+
 @attrs.frozen
 class ChannelRange:
     """Some channels of a buffer, one beside the other."""
@@ -97,12 +105,9 @@ class LayerStep:
 class NetworkPlan:
     """The steps of the network: the buffer `images` has its input, and `output` is averaged to the features."""
 
-    def __init__(self, shapes: Mapping[str, Shape], *, side: int = SIDE) -> None:
-        """`shapes` are those of all weights, by name.
-
-        Images of another `side` have features, too, but no meaning; they are for tests.
-        """
-        self._shapes = shapes
+    def __init__(self, convolutions: Mapping[str, Convolution], *, side: int = SIDE) -> None:
+        """Images of another `side` have features, too, but no meaning; they are for tests."""
+        self._shapes = {name: tuple(each.weight.shape) for name, each in convolutions.items()}
         self.steps: list[LayerStep] = []
         self.rooms = {"images": (3, side, side)}
         """The sizes of buffers: channels, rows and columns."""
@@ -206,16 +211,6 @@ class NetworkPlan:
             part = reached[path]
 
 
-@attrs.frozen(eq=False)
-class Convolution:
-    """y = weight ∗ x + bias."""
-
-    weight: Tensor
-    """Outputs × inputs × rows × columns."""
-    bias: Tensor
-    """One for each output."""
-
-
 def folded(arrays: Mapping[str, Tensor]) -> dict[str, Convolution]:
     """Return the convolutions by name, in float32 on the CPU, with batch normalisation folded into them.
 
@@ -237,11 +232,6 @@ def _convolution(arrays: Mapping[str, Tensor], name: str) -> Convolution:
     )
     scale = (variance + 1e-3).rsqrt()
     return Convolution((weight * scale[:, None, None, None]).float(), (beta - mean * scale).float())
-
-
-def shapes_of(convolutions: Mapping[str, Convolution]) -> dict[str, Shape]:
-    """Return the shapes of weights, by name."""
-    return {name: (*each.weight.shape,) for name, each in convolutions.items()}
 
 
 def joined(convolutions: Mapping[str, Convolution], step: LayerStep) -> Convolution | None:

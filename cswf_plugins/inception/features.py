@@ -49,9 +49,8 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
         _note_weights(comparison)
-        title = f"features of {bench.names.get(samples, 'generated')}"
         path = cache_file(comparison, samples, mode, FEATURES)
-        through_the_network = partial(_completed, comparison, samples, mode, title)
+        through_the_network = partial(_completed, comparison, samples, mode)
         return kept_features(path, through_the_network, len(samples), WIDTH, comparison.draw.device)
 
     rows = bench.keep(("features", samples, mode, computed_in(comparison)), compute)
@@ -85,9 +84,10 @@ def _parts(comparison: Comparison, samples: Dataset, mode: Mode) -> list[tuple[T
     return comparison.bench.keep(("some features", samples, mode, computed_in(comparison)), list)
 
 
-def _completed(comparison: Comparison, samples: Dataset, mode: Mode, title: str) -> Tensor:
+def _completed(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     """Return the features of a set, n×2,048, of which those of some parts may be known already."""
     images = comparison.bench.images(samples)
+    title = f"features of {comparison.bench.names.get(samples, 'generated')}"
     parts = _parts(comparison, samples, mode)
     left = _missing(comparison, samples, mode)
     if not parts:
@@ -137,14 +137,15 @@ def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, le
     """
     bench, device = comparison.bench, comparison.draw.device
     file = _note_weights(comparison)
-    tell = _with_estimate(bench, len(images), left if device.type == "cpu" else 0)
+    left = left if device.type == "cpu" else 0
     if bench.share_out is not None and len(images) > BATCH[device.type]:
         work = partial(part_features, file, bench.precision, mode, title)
+        tell = _with_estimate(bench, len(images), left)
         return bench.share_out(work, images, BATCH[device.type], tell).to(device)
     network = bench.keep(
         ("inception", file.path, computed_in(comparison)), lambda: Network(file, device, bench.precision)
     )
-    return network.features(images, mode, title, tell)
+    return network.features(images, mode, title, _with_estimate(bench, len(images), left))
 
 
 def _with_estimate(bench: Workbench, count: int, left: int) -> Tell:
@@ -194,9 +195,8 @@ def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tens
 
 
 def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
-    if comparison.bench.has(("features", samples, mode, computed_in(comparison))):
-        return True
-    return _has_file(comparison, samples, mode, FEATURES)
+    computed = comparison.bench.has(("features", samples, mode, computed_in(comparison)))
+    return computed or _has_file(comparison, samples, mode, FEATURES)
 
 
 def _has_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> bool:

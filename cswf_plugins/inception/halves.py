@@ -18,7 +18,6 @@ from cswf_plugins.inception.architecture import (
     LayerStep,
     NetworkPlan,
     joined,
-    shapes_of,
 )
 from cswf_plugins.inception.kernels import Filters, Halves, Tile, convolve, enter, filters, pool
 
@@ -67,7 +66,7 @@ class HalvesNetwork:
         side: int = SIDE,
     ) -> None:
         self.pairs = products == 3
-        self.plan = NetworkPlan(shapes_of(convolutions), side=side)
+        self.plan = NetworkPlan(convolutions, side=side)
         self._unused = self.plan.last_uses()
         self._filters: list[Filters | None] = []
         self._tiles: list[Tile] = []

@@ -28,7 +28,6 @@ from cswf_plugins.inception.architecture import (
     NetworkPlan,
     folded,
     joined,
-    shapes_of,
 )
 from cswf_plugins.inception.weights import WHOLE, Weights
 
@@ -171,7 +170,7 @@ class PlainNetwork:
     def __init__(
         self, convolutions: Mapping[str, Convolution], device: torch.device, *, side: int = SIDE
     ) -> None:
-        self.plan = NetworkPlan(shapes_of(convolutions), side=side)
+        self.plan = NetworkPlan(convolutions, side=side)
         self._unused = self.plan.last_uses()
         self._layers: list[Convolution | None] = []
         for step in self.plan.steps:

@@ -29,8 +29,6 @@ PUBLISHED = {
     FEATURES: "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
 }
 """The SHA-256 of both files."""
-SILENCE_S = 30.0
-"""Seconds without a byte after which a download has failed."""
 
 log = logging.getLogger("cswf")
 
@@ -48,18 +46,14 @@ class Weights:
         """Its published checksum."""
         return PUBLISHED[self.name]
 
-    def read(self) -> bytes:
-        """Return the file's bytes, checked once more: it is a program, and others may write where it lies."""
+    def program(self, device: torch.device | str) -> Any:
+        """Return the program in the file, from bytes checked once more, as others may write where it lies."""
+        jit: Any = torch.jit  # PyTorch does not say the types of these
         content = self.path.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise DataError(f"{self.path} has changed: it is not {self.name} any more")
-        return content
-
-    def program(self, device: torch.device | str) -> Any:
-        """Return the program in the file; it is loaded from bytes that were checked, and not by its path."""
-        jit: Any = torch.jit  # PyTorch does not say the types of these
         try:
-            return jit.load(io.BytesIO(self.read()), map_location=device)
+            return jit.load(io.BytesIO(content), map_location=device)
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{self.path} cannot be loaded ({reason})") from None
@@ -137,7 +131,7 @@ def _fetched() -> Weights:
     try:
         address = importlib.import_module("cleanfid.downloads_helper").inception_url
         make_folder(folder)
-        with urllib.request.urlopen(address, timeout=SILENCE_S) as answer, replacing(target) as temporary:
+        with urllib.request.urlopen(address, timeout=30.0) as answer, replacing(target) as temporary:
             with temporary.open("wb") as file:
                 shutil.copyfileobj(answer, file)
             if fingerprint(temporary) != PUBLISHED[WHOLE]:

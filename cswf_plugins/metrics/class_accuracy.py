@@ -239,7 +239,7 @@ class Classifier:
         """Return the share of images, n×C×H×W bytes, that are taken for what their labels say."""
         right = 0
         with torch.no_grad(), _repeatable():
-            for some, theirs in zip(images.split(1000), labels.split(1000), strict=True):
+            for some, theirs in zip(torch.split(images, 1000), torch.split(labels, 1000), strict=True):
                 guessed = self._logits(_scaled(some.to(self.last.weight.device)))
                 right += int((guessed.argmax(dim=1).cpu() == theirs).sum())
         return right / len(images)

@@ -251,6 +251,9 @@ class _Numbers:
     def add_distances(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
         """Add the distances of samples, and which of them are smaller than those of others."""
         where = space.where
+        nearest = f"to the nearest of the {called}, in {where}."
+        median = _median(space.real)
+        ratio = float(space.copies.ratios.min())
         self.add(
             "closer",
             space,
@@ -259,33 +262,13 @@ class _Numbers:
             share=True,
             expected=0.5,
         )
-        self.add(
-            "nearest",
-            space,
-            _median(space.samples),
-            f"Median distance of samples to the nearest of the {called}, in {where}.",
-            expected=_median(space.real),
-        )
-        self.add(
-            "nearest",
-            space,
-            _median(space.real),
-            f"Median distance of {control} to the nearest of the {called}, in {where}.",
-            of_samples=False,
-        )
-        self.add(
-            "smallest",
-            space,
-            float(space.samples.min()),
-            f"Smallest distance of a sample to one of the {called}, in {where}; 0 for a copy.",
-        )
-        self.add(
-            "smallest_ratio",
-            space,
-            float(space.copies.ratios.min()),
-            f"Smallest distance of a sample to one of the {called} over the mean to its {choice.k} nearest, in "
-            f"{where}; near 0 for a copy.",
-        )
+        ours = f"Median distance of samples {nearest}"
+        self.add("nearest", space, _median(space.samples), ours, expected=median)
+        self.add("nearest", space, median, f"Median distance of {control} {nearest}", of_samples=False)
+        smallest = f"Smallest distance of a sample to one of the {called}"
+        self.add("smallest", space, float(space.samples.min()), f"{smallest}, in {where}; 0 for a copy.")
+        over = f"over the mean to its {choice.k} nearest, in {where}; near 0 for a copy."
+        self.add("smallest_ratio", space, ratio, f"{smallest} {over}")
 
     def add_mirrored(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
         """Add the shares that are like mirror images, if there are any among the images."""

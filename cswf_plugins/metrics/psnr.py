@@ -37,7 +37,7 @@ class Psnr(Metric):
         """Return `psnr` and `psnr_best`."""
         scored, bench = scored_completions(comparison, "psnr"), comparison.bench
         completed, images = bench.images(scored.completed), bench.images(scored.images)
-        pairs = zip(completed.split(4096), scored.which.split(4096), strict=True)  # images, at a time
+        pairs = zip(torch.split(completed, 4096), torch.split(scored.which, 4096), strict=True)
         values = torch.cat([decibels(some, images[which]) for some, which in pairs])
         each = {"psnr": scored.by_image(values), "psnr_best": scored.largest(values)}
         scores = {name: float(numbers.mean()) for name, numbers in each.items()}
