@@ -15,5 +15,5 @@ def bibtex(*keys: str) -> tuple[str, ...]:
 @cache
 def _entries() -> dict[str, str]:
     text = Path(__file__).with_suffix(".bib").read_text(encoding="utf-8")
-    found = re.finditer(r"^@\w+\{(\S+),$.*?^\}$", text, re.MULTILINE | re.DOTALL)
-    return {entry[1]: entry[0] for entry in found}
+    entries = re.finditer(r"^@\w+\{(\S+),$.*?^\}$", text, re.MULTILINE | re.DOTALL)
+    return {entry[1]: entry[0] for entry in entries}

@@ -68,9 +68,9 @@ def _find(bench: Workbench) -> Weights:
     if bench.weights is not None:
         return _named(bench.weights.expanduser())
     for path in _places():
-        found = _checked(path)
-        if found is not None:
-            return found
+        weights = _checked(path)
+        if weights is not None:
+            return weights
         log.warning("%s is not the file of that name (its SHA-256 differs) and is passed over", path)
     if not bench.download:
         raise _missing("and evaluate.download is false")
@@ -107,10 +107,10 @@ def _places() -> list[Path]:
 def _named(path: Path) -> Weights:
     if not path.is_file():
         raise DataError(f"evaluate.weights: {path} is not a file")
-    found = _checked(path)
-    if found is None:
+    weights = _checked(path)
+    if weights is None:
         raise DataError(f"evaluate.weights: {path} is neither {WHOLE} nor {FEATURES}: its SHA-256 is another")
-    return found
+    return weights
 
 
 def _checked(path: Path) -> Weights | None:

@@ -202,8 +202,10 @@ class _Numbers:
         if not meaning.get("of_samples", True):
             name += "_of_real"
             self.counts[name] = len(space.real)
-        kept = self.scores if name in ("copies_l2", "copies_features") else self.details
-        kept[name] = value
+        if name in ("copies_l2", "copies_features"):
+            self.scores[name] = value
+        else:
+            self.details[name] = value
         self.meanings[name] = Meaning(sentence, "copying", **meaning)
         return name
 
