@@ -104,9 +104,8 @@ def test_every_package_and_the_examples_install_pass_their_tests_and_run(cswf, t
         "-o",
         "addopts=-q",
     )
-    tested = completed(
-        *pytest_run, *folders, *(each / "tests" for each in examples), cwd=tmp_path, env=environment
-    )
+    tests = [*folders, *(example / "tests" for example in examples)]
+    tested = completed(*pytest_run, *tests, cwd=tmp_path, env=environment, timeout=400)
     assert tested.returncode == 0, tested.stdout
     assert f"{2 * len(NAMES) + sum(EXAMPLES.values())} passed" in tested.stdout
 
