@@ -32,8 +32,6 @@ from cswf_plugins.metrics.completion_fid import CompletionFid
 from cswf_plugins.metrics.density_coverage import DensityCoverage
 from cswf_plugins.metrics.fid import Fid
 from cswf_plugins.metrics.fid_infinity import FidInfinity
-from cswf_plugins.metrics.frechet_dinov2 import FrechetDinov2
-from cswf_plugins.metrics.inception_score import InceptionScore
 from cswf_plugins.metrics.kid import Kid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
 from cswf_plugins.metrics.perceptual_distance import PerceptualDistance
@@ -126,8 +124,6 @@ def register_metrics(register: Register) -> None:
     register("fid", Fid)
     register("fid-infinity", FidInfinity)
     register("kid", Kid)
-    register("inception-score", InceptionScore)
-    register("frechet-dinov2", FrechetDinov2)
     register("precision-recall", PrecisionRecall)
     register("density-coverage", DensityCoverage)
     register("nearest-neighbours", NearestNeighbours)

@@ -262,7 +262,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
     scores = {score.name: score for score in before if score not in gone}
     _add(scores, of_json(later).scores, told)
     document = {
-        **{key: earlier[key] for key in ("weights", "classifier", "dinov2") if key in earlier},
+        **{key: fact for key, fact in earlier.items() if {"file", "sha256"} <= mapping(fact).keys()},
         **later,
         "scores": [score.entry() for score in scores.values()],
         "notes": [*_texts(later["generated"].get("notes")), *notes_of(scores.values())],

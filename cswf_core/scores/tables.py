@@ -24,10 +24,7 @@ from cswf_core.scores.replicas import CONFIDENCE, Group, Summary, best, first_su
 Format = Literal["table", "csv", "markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-ACRONYMS = {"fid": "FID", "kid": "KID", "fd": "FD", "dinov2": "DINOv2", "psnr": "PSNR", "l2": "L2"} | {
-    "wasserstein": "Wasserstein",
-    "inception": "Inception",
-}
+ACRONYMS = {"fid": "FID", "kid": "KID", "psnr": "PSNR", "l2": "L2", "wasserstein": "Wasserstein"}
 """Parts of scores' names that are written otherwise."""
 
 COLUMNS = [

@@ -21,7 +21,7 @@ from torch import Tensor
 from cswf_core.interfaces import FittedCDF, parameter
 from cswf_core.kernels.splines import paces, quantiles, released_spline_cdf, spline_cdf, spline_icdf
 from cswf_plugins.cdfs.sorted import PartialFit, ReleasedRows
-from cswf_plugins.references import GREGORY_1982
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(eq=False)
@@ -56,7 +56,7 @@ class ReleasedSplineRows(ReleasedRows):
 class Spline(PartialFit):
     """A monotone spline through quantiles."""
 
-    references = (GREGORY_1982,)
+    references = bibtex("gregory1982piecewise")
 
     knots: int = parameter(
         "K, the number of quantiles, both ends among them: the released code's 1,000 pieces are 1,001 knots",

@@ -11,7 +11,7 @@ import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw
-from cswf_plugins.references import LIUTKUS_2019
+from cswf_plugins.references import bibtex
 
 
 class WithoutVector(ConditionEncoder):
@@ -31,7 +31,7 @@ class WithoutVector(ConditionEncoder):
 class NoCondition(WithoutVector):
     """Unconditional."""
 
-    references = (LIUTKUS_2019,)
+    references = bibtex("liutkus2019sliced")
     amplifier = 0.0
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:

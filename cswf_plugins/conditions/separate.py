@@ -14,14 +14,14 @@ import torch
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, Stratum
 from cswf_plugins.conditions.none import WithoutVector
-from cswf_plugins.references import LIUTKUS_2019
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
 class Separate(WithoutVector):
     """One flow per class."""
 
-    references = (LIUTKUS_2019,)
+    references = bibtex("liutkus2019sliced")
     amplifier = 0.0
 
     def length(self, data: Dataset) -> int:

@@ -29,7 +29,7 @@ from cswf_plugins.datasets.images import (
     data_root,
     selected,
 )
-from cswf_plugins.references import LIU_2015
+from cswf_plugins.references import bibtex
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
@@ -42,7 +42,7 @@ class CelebA(FolderSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"
-    references = (LIU_2015,)
+    references = bibtex("liu2015deep")
     licence = "CelebA is for research that is not commercial; its photographs are not its authors'."
 
     root: Path | None = parameter(ROOT_HELP, default=None)

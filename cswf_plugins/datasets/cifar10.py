@@ -20,7 +20,7 @@ from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import read_whole
 from cswf_plugins.datasets.images import Bytes, PublishedImages, Split, Whole, damaged
-from cswf_plugins.references import KRIZHEVSKY_2009
+from cswf_plugins.references import bibtex
 
 PIXELS = 3 * 32 * 32
 
@@ -30,7 +30,7 @@ class Cifar10(PublishedImages):
     """Colour photographs of animals and vehicles of 32×32 pixels."""
 
     NAME = "cifar10"
-    references = (KRIZHEVSKY_2009,)
+    references = bibtex("krizhevsky2009learning")
     licence = "CIFAR-10 names no licence; its authors ask to cite the report that describes it."
     FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
     FILES: ClassVar[dict[Split, tuple[str, ...]]] = {

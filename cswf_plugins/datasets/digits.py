@@ -13,7 +13,7 @@ import attrs
 import torch
 
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
-from cswf_plugins.references import ALPAYDIN_1998
+from cswf_plugins.references import bibtex
 
 
 def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -26,7 +26,7 @@ def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 class Digits(DatasetSource):
     """Small handwritten digits that need no download."""
 
-    references = (ALPAYDIN_1998,)
+    references = bibtex("alpaydin1998optical")
     licence = "The digits are those of the UCI Machine Learning Repository, under CC BY 4.0."
 
     classes: tuple[int, ...] = parameter(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from cswf_plugins.datasets.mnist import IdxImages
-from cswf_plugins.references import XIAO_2017
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +18,7 @@ class FashionMnist(IdxImages):
     """Pictures of clothes, shoes and bags of 28×28 pixels."""
 
     NAME = "fashion-mnist"
-    references = (XIAO_2017,)
+    references = bibtex("xiao2017fashion")
     licence = "Fashion-MNIST is by Zalando SE, under the MIT licence."
     FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
     TORCHVISION = ("FashionMNIST", "FashionMNIST/raw")

@@ -21,7 +21,7 @@ from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import EXPANSION, open_file, refuse_large
 from cswf_plugins.datasets.images import Bytes, PublishedImages, Split, Whole, damaged
-from cswf_plugins.references import LECUN_1998
+from cswf_plugins.references import bibtex
 
 BLOCK = 1 << 20
 """Bytes behind the end that are looked at."""
@@ -59,7 +59,7 @@ class Mnist(IdxImages):
     """Handwritten digits of 28×28 pixels."""
 
     NAME = "mnist"
-    references = (LECUN_1998,)
+    references = bibtex("lecun1998gradient")
     licence = "Yann LeCun and Corinna Cortes hold the copyright of MNIST; it is available under CC BY-SA 3.0."
     FOLDERS = ("mnist", "MNIST/raw")
     TORCHVISION = ("MNIST", "MNIST/raw")

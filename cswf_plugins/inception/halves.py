@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 
 from cswf_core.kernels.memory import shared_memory
-from cswf_plugins.inception.architecture import SIDE, WIDTH, ChannelRange, NetworkPlan, plan
-from cswf_plugins.inception.folding import Convolution, joined
+from cswf_plugins.inception.architecture import (
+    SIDE,
+    WIDTH,
+    ChannelRange,
+    Convolution,
+    LayerStep,
+    NetworkPlan,
+    joined,
+)
 from cswf_plugins.inception.kernels import Filters, Halves, Tile, convolve, enter, filters, pool
 
 Products = Literal[1, 3]
@@ -59,52 +66,48 @@ class HalvesNetwork:
         side: int = SIDE,
     ) -> None:
         self.pairs = products == 3
-        self.plan: NetworkPlan = plan({name: each.shape for name, each in convolutions.items()}, side=side)
+        self.plan = NetworkPlan(convolutions, side=side)
         self._unused = self.plan.last_uses()
         self._filters: list[Filters | None] = []
         self._tiles: list[Tile] = []
         for step in self.plan.steps:
-            layer = joined(convolutions, step.names, step.linear) if step.names else None
-            on_device = None if layer is None else (layer.weight.to(device), layer.bias.to(device))
-            self._filters.append(None if on_device is None else filters(*on_device, pairs=self.pairs))
-            sizes = (step.source.count, step.target.count)
-            self._tiles.append(chosen_tile(*sizes, products, shared_memory(device)))
+            layer = joined(convolutions, step)
+            made = None
+            if layer is not None:
+                made = filters(layer.weight.to(device), layer.bias.to(device), pairs=self.pairs)
+            self._filters.append(made)
+            tile = chosen_tile(step.source.count, step.target.count, products, shared_memory(device))
+            self._tiles.append(tile)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of images (n×3×299×299, as `prepare` makes them): n×2,048."""
         buffers: dict[str, Halves] = {}
         with _current(images.device):
             for i, step in enumerate(self.plan.steps):
-                target = self._part(buffers, step.target, images)
-                if i == 0:
-                    self._enter(images, target)
-                else:
-                    self._step(i, self._part(buffers, step.source, images), target)
+                self._step(i, step, buffers, images)
                 for name in self._unused[i]:
                     buffers.pop(name, None)
         return self._part(buffers, self.plan.output, images).numbers().mean(dim=(1, 2)).reshape(-1, WIDTH)
 
-    def _enter(self, images: Tensor, target: Halves) -> None:
-        """Compute the first step, which takes the images."""
-        weights = self._filters[0]
-        assert weights is not None
-        enter(images, weights, target)
-
-    def _step(self, i: int, source: Halves, target: Halves) -> None:
+    def _step(self, i: int, step: LayerStep, buffers: dict[str, Halves], images: Tensor) -> None:
         """Compute the i-th step of the plan."""
-        step, weights = self.plan.steps[i], self._filters[i]
+        weights = self._filters[i]
+        target = self._part(buffers, step.target, images)
+        if i == 0:
+            assert weights is not None
+            enter(images, weights, target)
+            return
+        source = self._part(buffers, step.source, images)
         if step.kind == "convolution":
             assert weights is not None
             convolve(source, weights, target, step.stride, step.padding, step.linear, self._tiles[i])
         else:
-            bias = None if weights is None else weights.bias
-            pool(source, target, step.stride, step.padding[0], bias)
+            pool(source, target, step.stride, step.padding[0], None if weights is None else weights.bias)
 
     def _part(self, buffers: dict[str, Halves], part: ChannelRange, images: Tensor) -> Halves:
         if part.buffer not in buffers:
-            room = self.plan.rooms[part.buffer]
-            shape = (len(images), room.height, room.width, room.channels)
-            high = torch.empty(shape, dtype=torch.float16, device=images.device)
+            channels, height, width = self.plan.rooms[part.buffer]
+            high = torch.empty(len(images), height, width, channels, dtype=torch.float16, device=images.device)
             buffers[part.buffer] = Halves(high, torch.empty_like(high) if self.pairs else None)
         return buffers[part.buffer].part(part.first, part.count)
 

@@ -94,18 +94,9 @@ def _store(value, high, low, at, mask, PAIRS: tl.constexpr):
 
 
 PLACES = (
-    "pixels",
-    "out_height",
-    "out_width",
-    "height",
-    "width",
-    "taps",
-    "columns",
-    "stride",
-    "above",
-    "left",
-    "linear",
-)
+    "pixels", "out_height", "out_width", "height", "width",
+    "taps", "columns", "stride", "above", "left", "linear",
+)  # fmt: skip
 """Numbers for whose values, such as 1, no kernel is compiled of its own."""
 
 

@@ -19,31 +19,29 @@ from cswf_core.interfaces.metric import FeaturePrecision, Tell
 from cswf_core.kernels.gpu import usable
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.kernels.resizing import pinned_bilinear, resizing
-from cswf_plugins.inception.architecture import SIDE, WIDTH
-from cswf_plugins.inception.folding import folded
-from cswf_plugins.inception.plain import PlainNetwork
+from cswf_plugins.inception.architecture import (
+    SIDE,
+    WIDTH,
+    ChannelRange,
+    Convolution,
+    LayerStep,
+    NetworkPlan,
+    folded,
+    joined,
+)
 from cswf_plugins.inception.weights import WHOLE, Weights
 
 Mode = Literal["legacy_tensorflow", "clean"]
-MODE_HELP = (
-    "how images are brought to the network's size: 'legacy_tensorflow' as in the classic FID of most papers, "
-    "'clean' by Pillow's bicubic filter"
-)
-
-log = logging.getLogger(__name__)
-
 Numbers = Literal["float32", "float16"]
 """What convolutions are as exact as; sums and all else are float32."""
 PRODUCTS: Mapping[Numbers, Literal[1, 3]] = {"float32": 3, "float16": 1}
 """How many products of float16 our own kernels take for one."""
-
 Engine = Literal["script", "plain", "halves"]
 """How the network is computed: by the file's own program, by PyTorch's convolutions, or by our own kernels."""
-Compute = Callable[[Tensor], Tensor]
-"""Images as the network takes them (n×3×299×299) → their features (n×2,048)."""
-
 BATCH = {"cuda": 512, "cpu": 32}
 """Images of a batch, by the type of device."""
+
+log = logging.getLogger(__name__)
 
 
 class Network:
@@ -98,7 +96,8 @@ class Network:
         There are two at a time: the host waits for the network to be done with the last but one.
         """
         cuda: Any = torch.cuda  # PyTorch does not say the types of these
-        network, beside = cuda.current_stream(self.device), cuda.Stream(self.device)
+        network = cuda.current_stream(self.device)
+        beside = cuda.Stream(self.device)
         before = None
         for first, batch in self._batches(images, part):
             with cuda.stream(beside):
@@ -138,9 +137,12 @@ def has_kernels(device: torch.device, computed_in: Numbers) -> bool:
     return True
 
 
-def _computing(engine: Engine, weights: Weights, device: torch.device, computed_in: Numbers) -> Compute:
-    """Return the network on a device."""
-    module = _loaded(weights, device if engine == "script" else torch.device("cpu"))
+def _computing(
+    engine: Engine, weights: Weights, device: torch.device, computed_in: Numbers
+) -> Callable[[Tensor], Tensor]:
+    """Return the network on a device: images as it takes them (n×3×299×299) → their features (n×2,048)."""
+    module = weights.program(device if engine == "script" else "cpu").eval()
+    module = module.layers if weights.name == WHOLE else module
     if engine == "script":
         return partial(_scripted, module)
     try:
@@ -154,18 +156,64 @@ def _computing(engine: Engine, weights: Weights, device: torch.device, computed_
     return HalvesNetwork(convolutions, device, products=PRODUCTS[computed_in])
 
 
-def _loaded(weights: Weights, device: torch.device) -> Any:
-    """Return the program in the network's file."""
-    module = weights.program(device).eval()
-    return module.layers if weights.kind == WHOLE else module
-
-
 def _scripted(module: Any, images: Tensor) -> Tensor:
     """Return what the file's own program gives."""
-    jit: Any = torch.jit  # PyTorch does not say the types of this
+    jit: Any = torch.jit
     with jit.optimized_execution(False):
         features: Tensor = module(images).reshape(len(images), WIDTH)
     return features
+
+
+class PlainNetwork:
+    """The network by PyTorch's own convolutions in float32, with channels last in memory."""
+
+    def __init__(
+        self, convolutions: Mapping[str, Convolution], device: torch.device, *, side: int = SIDE
+    ) -> None:
+        self.plan = NetworkPlan(convolutions, side=side)
+        self._unused = self.plan.last_uses()
+        self._layers: list[Convolution | None] = []
+        for step in self.plan.steps:
+            layer = joined(convolutions, step)
+            if layer is not None:
+                weight = layer.weight.to(device).contiguous(memory_format=torch.channels_last)
+                layer = Convolution(weight, layer.bias.to(device))
+            self._layers.append(layer)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the features of images (n×3×299×299, as `prepare` makes them): n×2,048."""
+        buffers = {"images": images.contiguous(memory_format=torch.channels_last)}
+        for step, layer, unused in zip(self.plan.steps, self._layers, self._unused, strict=True):
+            self._put(buffers, step.target, self._computed(step, layer, self._part(buffers, step.source)))
+            for name in unused:
+                del buffers[name]
+        return self._part(buffers, self.plan.output).mean(dim=(2, 3)).reshape(len(images), WIDTH)
+
+    def _computed(self, step: LayerStep, layer: Convolution | None, x: Tensor) -> Tensor:
+        """Return a step's outputs: n×C×H×W."""
+        functional = torch.nn.functional
+        if step.kind == "max":
+            return functional.max_pool2d(x, 3, step.stride, step.padding)
+        assert layer is not None
+        if step.kind == "average":
+            mean = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+            return mean.add_(layer.bias[:, None, None]).relu_()
+        x = functional.conv2d(x, layer.weight, layer.bias, step.stride, step.padding)
+        x[:, step.linear :].relu_()
+        return x
+
+    def _part(self, buffers: Mapping[str, Tensor], part: ChannelRange) -> Tensor:
+        return buffers[part.buffer].narrow(1, part.first, part.count)
+
+    def _put(self, buffers: dict[str, Tensor], part: ChannelRange, values: Tensor) -> None:
+        channels, height, width = self.plan.rooms[part.buffer]
+        if part.count == channels:  # all of the buffer: there is nothing to copy
+            buffers[part.buffer] = values
+            return
+        if part.buffer not in buffers:
+            empty = values.new_empty((len(values), channels, height, width))
+            buffers[part.buffer] = empty.contiguous(memory_format=torch.channels_last)
+        self._part(buffers, part).copy_(values)
 
 
 def part_features(

@@ -19,14 +19,7 @@ from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, W
 from cswf_core.kernels.frechet import Frechet, moments
 from cswf_plugins.metrics.inception import InceptionMetric, labels_of
 from cswf_plugins.metrics.spreads import frechet_spread, mean_of_spreads
-from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
-
-MEANING = Meaning(
-    "FID of each class by itself, on average; it also sees good images that are of another class than "
-    "was asked for.",
-    aspect="quality",
-)
-OF_A_CLASS = Meaning("FID of the images of this class alone.", aspect="quality")
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +27,7 @@ class ClassFid(InceptionMetric):
     """Fréchet Inception distance for each class."""
 
     NAME = "class-fid"
-    references = (HEUSEL_2017, PARMAR_2022)
+    references = bibtex("heusel2017gans", "parmar2022aliased")
     better = "lower"
 
     def check(self, data: Dataset, bench: Workbench) -> None:
@@ -71,7 +64,14 @@ class ClassFid(InceptionMetric):
             self.stated(protocol, comparison),
             details=scores,
             spreads=spreads,
-            meanings={name: MEANING, **dict.fromkeys(scores, OF_A_CLASS)},
+            meanings={
+                name: Meaning(
+                    "FID of each class by itself, on average; it also sees good images that are of another "
+                    "class than was asked for.",
+                    aspect="quality",
+                ),
+                **dict.fromkeys(scores, Meaning("FID of the images of this class alone.", aspect="quality")),
+            },
         )
 
 

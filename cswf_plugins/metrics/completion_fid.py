@@ -16,14 +16,8 @@ from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features
 from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import TOGETHER, image_spread
-from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
-
-MEANING = Meaning(
-    "Distance between the Inception features of completions and of the images they complete, both taken as "
-    "Gaussians; 0 is the best.",
-    aspect="quality",
-)
+from cswf_plugins.metrics.spreads import image_spread
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +25,7 @@ class CompletionFid(InceptionMetric):
     """Fréchet Inception distance of completions to their originals."""
 
     NAME = "completion-fid"
-    references = (HEUSEL_2017, PARMAR_2022)
+    references = bibtex("heusel2017gans", "parmar2022aliased")
     better = "lower"
     once = True
 
@@ -49,15 +43,21 @@ class CompletionFid(InceptionMetric):
             feature_moments(comparison, samples, self.mode) for samples in (scored.completed, scored.images)
         )
         protocol = f"Fréchet distance of {scored.words} to those images, {self.resized}, in float64"
+        meaning = Meaning(
+            "Distance between the Inception features of completions and of the images they complete, both "
+            "taken as Gaussians; 0 is the best.",
+            aspect="quality",
+        )
         frechet = Frechet.between(p, q)
         # An image and its completions come together, and so do their influences.
         influences = scored.by_image(
             frechet.influences_of_p(features(comparison, scored.completed, self.mode))
         ) + frechet.influences_of_q(features(comparison, scored.images, self.mode))
+        spread = image_spread(influences, "infinitesimal jackknife over images, each with its completions")
         return Result(
             {self.named("completion_fid"): frechet.distance},
             self.stated(protocol, comparison),
             samples=len(scored.completed),
-            spreads=self.spreads({"completion_fid": image_spread(influences, TOGETHER)}),
-            meanings=self.meanings({"completion_fid": MEANING}),
+            spreads=self.spreads({"completion_fid": spread}),
+            meanings=self.meanings({"completion_fid": meaning}),
         )

@@ -9,26 +9,15 @@ When not to use it: with sets of different sizes; of the larger, a random part a
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import Meaning, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.metrics.precision_recall import Balls
-from cswf_plugins.references import NAEEM_2020, PARMAR_2022
-
-MEANINGS = {
-    "density": Meaning(
-        "How closely generated images lie where real ones are: 1 on average for real images themselves.",
-        aspect="quality",
-        expected=1.0,
-    ),
-    "coverage": Meaning(
-        "Share of real images that have a generated one as near as their nearest neighbours among real ones.",
-        aspect="coverage",
-        share=True,
-    ),
-}
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -36,8 +25,20 @@ class DensityCoverage(Balls):
     """Density and coverage by nearest neighbours."""
 
     NAME = "density-coverage"
-    MEANINGS = MEANINGS
-    references = (NAEEM_2020, PARMAR_2022)
+    MEANINGS: ClassVar = {
+        "density": Meaning(
+            "How closely generated images lie where real ones are: 1 on average for real images themselves.",
+            aspect="quality",
+            expected=1.0,
+        ),
+        "coverage": Meaning(
+            "Share of real images that have a generated one as near as their nearest neighbours among real "
+            "ones.",
+            aspect="coverage",
+            share=True,
+        ),
+    }
+    references = bibtex("naeem2020reliable", "parmar2022aliased")
 
     k: int = parameter("which neighbour a ball reaches to", default=5, at_least=1)
 

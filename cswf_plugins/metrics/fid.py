@@ -18,13 +18,7 @@ from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features, known_features
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.spreads import frechet_spread
-from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
-
-MEANING = Meaning(
-    "Distance between the Inception features of generated and real images, both taken as Gaussians; 0 is the "
-    "best, and fewer samples make it larger.",
-    aspect="quality",
-)
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +26,7 @@ class Fid(InceptionMetric):
     """Fréchet Inception distance."""
 
     NAME = "fid"
-    references = (HEUSEL_2017, PARMAR_2022)
+    references = bibtex("heusel2017gans", "parmar2022aliased")
     better = "lower"
     customary = 50_000
     real_features = False
@@ -44,6 +38,11 @@ class Fid(InceptionMetric):
         self.check_count(real, "real")
         p, q = (feature_moments(comparison, samples, self.mode) for samples in (generated, real))
         protocol = f"Fréchet distance between Inception features of images {self.resized}"
+        meaning = Meaning(
+            "Distance between the Inception features of generated and real images, both taken as Gaussians; 0 "
+            "is the best, and fewer samples make it larger.",
+            aspect="quality",
+        )
         frechet = Frechet.between(p, q)
         spread = frechet_spread(
             frechet, features(comparison, generated, self.mode), known_features(comparison, real, self.mode)
@@ -52,5 +51,5 @@ class Fid(InceptionMetric):
             {self.named("fid"): frechet.distance},
             self.stated(protocol, comparison, by_moments=True),
             spreads=self.spreads({"fid": spread}),
-            meanings=self.meanings({"fid": MEANING}),
+            meanings=self.meanings({"fid": meaning}),
         )

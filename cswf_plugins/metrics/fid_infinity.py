@@ -23,42 +23,25 @@ from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet
 from cswf_plugins.inception.features import feature_moments, features, known_features
 from cswf_plugins.metrics.inception import InceptionMetric, choices
 from cswf_plugins.metrics.spreads import frechet_spread
-from cswf_plugins.references import CHONG_2020, PARMAR_2022
+from cswf_plugins.references import bibtex
 
-SMALLEST_SHARE = 10
-"""The smallest part has one in so many of the generated images."""
 STRAIGHT = 2
 """Images for each feature from which on FID is nearly a line in 1/n."""
-GOOD_FIT = 0.95
-"""Share of the variance of the FIDs that the line explains (R²) below which a note is given."""
-MEANING = Meaning(
-    "FID as it would be of infinitely many generated images, so that scores of different numbers compare; "
-    "0 is the best.",
-    aspect="quality",
-)
-AT = Meaning("FID of a random part of the generated images, a point of the line.", aspect="quality")
 
 
-@attrs.frozen
-class Line:
-    """A line through points (x, y) by least squares."""
+def line_through(x: Tensor, y: Tensor) -> tuple[float, float, float]:
+    """Return the intercept of the line through three points or more by least squares (x, y: n), and its fit.
 
-    intercept: float
-    error: float
-    """The intercept's standard error, from the points' distances to the line."""
-    explained: float
-    """R², the share of the variance of y that it explains."""
-
-    @classmethod
-    def through(cls, x: Tensor, y: Tensor) -> Line:
-        """Return the line through at least three points: n and n."""
-        centred, mean = x - x.mean(), y.mean()
-        squares = float(centred.square().sum())
-        slope = float((centred * (y - mean)).sum()) / squares
-        residuals = y - mean - slope * centred
-        left, total = float(residuals.square().sum()), float((y - mean).square().sum())
-        variance = left / (len(x) - 2) * (1 / len(x) + float(x.mean()) ** 2 / squares)
-        return cls(float(mean - slope * x.mean()), math.sqrt(variance), 1 - left / total if total else 1.0)
+    These are the intercept's standard error, from the points' distances to the line, and R², the share of the
+    variance of y that the line explains.
+    """
+    centred, mean = x - x.mean(), y.mean()
+    squares = float(centred.square().sum())
+    slope = float((centred * (y - mean)).sum()) / squares
+    residuals = y - mean - slope * centred
+    left, total = float(residuals.square().sum()), float((y - mean).square().sum())
+    variance = left / (len(x) - 2) * (1 / len(x) + float(x.mean()) ** 2 / squares)
+    return float(mean - slope * x.mean()), math.sqrt(variance), 1 - left / total if total else 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +49,7 @@ class FidInfinity(InceptionMetric):
     """Fréchet Inception distance, followed to infinitely many samples."""
 
     NAME = "fid-infinity"
-    references = (CHONG_2020, PARMAR_2022)
+    references = bibtex("chong2020effectively", "parmar2022aliased")
     better = "lower"
     real_features = False
 
@@ -79,7 +62,8 @@ class FidInfinity(InceptionMetric):
         p = features(comparison, generated, self.mode)
         counts, q = self._counts(*p.shape), feature_moments(comparison, real, self.mode)
         distances = self._distances(comparison, p, q, counts)
-        line = Line.through(1 / torch.tensor(counts, dtype=torch.float64), torch.tensor(distances).double())
+        inverse = 1 / torch.tensor(counts, dtype=torch.float64)
+        intercept, error, explained = line_through(inverse, torch.tensor(distances).double())
         spread = frechet_spread(Frechet.between(moments(p), q), p, known_features(comparison, real, self.mode))
         at = self.named("fid_at")
         details = {f"{at}.{count}": value for count, value in zip(counts, distances, strict=True)}
@@ -88,13 +72,20 @@ class FidInfinity(InceptionMetric):
             f"{len(real):,} real ones, {self.resized}; the intercept of the line through them in 1/n"
         )
         name = self.named("fid_infinity")
+        meaning = Meaning(
+            "FID as it would be of infinitely many generated images, so that scores of different numbers "
+            "compare; 0 is the best.",
+            aspect="quality",
+        )
+        point = "FID of a random part of the generated images, a point of the line."
+        at_a_point = Meaning(point, aspect="quality")
         return Result(
-            {name: line.intercept},
+            {name: intercept},
             self.stated(protocol, comparison, by_moments=True),
-            _notes(name, line, counts, p.shape[1]),
+            _notes(name, explained, counts, p.shape[1]),
             details=details,
-            spreads=self.spreads({"fid_infinity": _spread(line, spread)}),
-            meanings={name: MEANING, **dict.fromkeys(details, AT)},
+            spreads=self.spreads({"fid_infinity": _spread(error, spread)}),
+            meanings={name: meaning, **dict.fromkeys(details, at_a_point)},
         )
 
     def _counts(self, available: int, width: int) -> list[int]:
@@ -104,7 +95,7 @@ class FidInfinity(InceptionMetric):
                 f"metric '{self.NAME}' needs at least two generated images for each of its points, "
                 f"{2 * self.points:,}, and there are {available:,}; 'fid' takes fewer"
             )
-        least = max(available // SMALLEST_SHARE, min(available // 2, STRAIGHT * width), 2)
+        least = max(available // 10, min(available // 2, STRAIGHT * width), 2)
         spaced = torch.linspace(least, available, self.points, dtype=torch.float64).round().long()
         return sorted(set(spaced.tolist()))
 
@@ -122,24 +113,24 @@ class FidInfinity(InceptionMetric):
         return distances
 
 
-def _spread(line: Line, whole: Spread | None) -> Spread | None:
+def _spread(error: float, whole: Spread | None) -> Spread | None:
     """Return how sure the intercept is: by the line's own error, and as FID of all images is."""
-    if whole is None or not math.isfinite(line.error):
+    if whole is None or not math.isfinite(error):
         return None
     method = f"error of the intercept, with the {whole.method}"
-    return attrs.evolve(whole, method=method, own=math.hypot(whole.own, line.error))
+    return attrs.evolve(whole, method=method, own=math.hypot(whole.own, error))
 
 
-def _notes(name: str, line: Line, counts: list[int], width: int) -> list[str]:
+def _notes(name: str, explained: float, counts: list[int], width: int) -> list[str]:
     notes = []
     if counts[0] < STRAIGHT * width:
         notes.append(
             f"{name}: the smallest part has {counts[0]:,} images, and below {STRAIGHT * width:,}, "
             f"{STRAIGHT} for each feature, FID is no line in 1/n: not to be published, nor compared"
         )
-    if line.explained < GOOD_FIT:
+    if explained < 0.95:
         notes.append(
-            f"{name}: the line through {len(counts)} points explains only {line.explained:.0%} of their "
+            f"{name}: the line through {len(counts)} points explains only {explained:.0%} of their "
             "variance; see the points, fid_at"
         )
     return notes

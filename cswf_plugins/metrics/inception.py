@@ -7,24 +7,15 @@ from typing import ClassVar
 
 import attrs
 import numpy as np
+import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import (
-    Comparison,
-    Dataset,
-    Meaning,
-    Metric,
-    NeededFiles,
-    Spread,
-    Workbench,
-    parameter,
-)
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Spread, Workbench, parameter
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import computed_in, features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.inception.published import are_published
-from cswf_plugins.references import PARMAR_2022
+from cswf_plugins.inception.features import are_published, computed_in, features
+from cswf_plugins.inception.network import Mode
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -33,9 +24,13 @@ class InceptionMetric(Metric):
 
     NAME: ClassVar[str]
     """The plugin's name in recipes."""
-    references: ClassVar[tuple[str, ...]] = (PARMAR_2022,)
+    references: ClassVar[tuple[str, ...]] = bibtex("parmar2022aliased")
 
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+    mode: Mode = parameter(
+        "how images are brought to the network's size: 'legacy_tensorflow' as in the classic FID of most "
+        "papers, 'clean' by Pillow's bicubic filter",
+        default="legacy_tensorflow",
+    )
 
     @property
     def network(self) -> str:
@@ -45,8 +40,9 @@ class InceptionMetric(Metric):
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Raise where features cannot be had: for points, or without the network's file."""
         if not data.space.is_image:
-            kind = f"these are samples in {data.space} dimensions"
-            raise DataError(f"metric '{self.NAME}' compares images; {kind}")
+            raise DataError(
+                f"metric '{self.NAME}' compares images; these are samples in {data.space} dimensions"
+            )
         weights.find(bench)
 
     def needed_files(self) -> NeededFiles | None:
@@ -107,3 +103,15 @@ def choices(comparison: Comparison, kind: str) -> np.random.Generator:
     """
     key = comparison.draw.key
     return attrs.evolve(key, role=f"{key.role}/{kind}").open().host
+
+
+def disjoint_parts(comparison: Comparison, n: int, m: int, parts: int) -> list[tuple[Tensor, Tensor]]:
+    """Return disjoint parts of n generated and of m real samples, by their numbers.
+
+    Those of real samples are the same for all evaluations with one seed.
+    """
+    orders = []
+    for kind, count in (("generated", n), ("real", m)):
+        order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(count))
+        orders.append(order[: count // parts * parts].view(parts, -1).to(comparison.draw.device))
+    return list(zip(*orders, strict=True))

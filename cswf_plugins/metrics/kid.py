@@ -17,15 +17,10 @@ from torch import Tensor
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_plugins.metrics.inception import InceptionMetric, choices
 from cswf_plugins.metrics.spreads import standard_error
-from cswf_plugins.references import BINKOWSKI_2018, PARMAR_2022
+from cswf_plugins.references import bibtex
 
 LEAST = 4
 """Images of a subset that an error can be told from: each half of it has another one beside the one at hand."""
-MEANING = Meaning(
-    "Distance between the Inception features of generated and real images by a kernel; 0 on average where both "
-    "have one distribution, whatever their number.",
-    aspect="quality",
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +28,7 @@ class Kid(InceptionMetric):
     """Kernel Inception distance."""
 
     NAME = "kid"
-    references = (BINKOWSKI_2018, PARMAR_2022)
+    references = bibtex("binkowski2018demystifying", "parmar2022aliased")
     better = "lower"
 
     subsets: int = parameter("how many random subsets are averaged over", default=100, at_least=1)
@@ -46,7 +41,8 @@ class Kid(InceptionMetric):
         p, q = self.features(comparison)
         size = min(len(p), len(q), self.subset_size)
         streams = [choices(comparison, kind) for kind in ("generated", "real")]
-        values, influences = [], [Influences.of(len(rows), rows.device) for rows in (p, q)]
+        values = []
+        influences = [Influences.of(len(rows), rows.device) for rows in (p, q)]
         for _ in range(self.subsets):
             chosen = [
                 torch.from_numpy(stream.permutation(len(rows))[:size]).to(rows.device)
@@ -61,12 +57,17 @@ class Kid(InceptionMetric):
             f"kernel distance, cubic kernel, mean over {self.subsets} subsets of {size:,} Inception features "
             f"of each set, images {self.resized}"
         )
+        meaning = Meaning(
+            "Distance between the Inception features of generated and real images by a kernel; 0 on average "
+            "where both have one distribution, whatever their number.",
+            aspect="quality",
+        )
         spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
         return Result(
             {self.named("kid"): sum(values) / self.subsets},
             self.stated(protocol, comparison),
             spreads=self.spreads({"kid": spread}),
-            meanings=self.meanings({"kid": MEANING}),
+            meanings=self.meanings({"kid": meaning}),
         )
 
 
@@ -161,7 +162,8 @@ def _cubic(a: Tensor, b: Tensor) -> Tensor:
 
 def _halves(within: Tensor, between: Tensor) -> Tensor:
     """Return the two estimates of rows' influences, from even and from odd columns: m×2."""
-    size, estimates = len(within), []
+    size = len(within)
+    estimates = []
     for half in (0, 1):
         columns = slice(half, None, 2)
         is_in = (torch.arange(size, device=within.device) % 2 == half).double()

@@ -13,41 +13,35 @@ When not to use it: as a measure of quality.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import (
-    BIN,
-    Comparison,
-    Dataset,
-    Meaning,
-    Result,
-    Spread,
-    Workbench,
-    parameter,
-)
+from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Meaning, Result, Spread, Workbench, parameter
 from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.metrics.copies import ADVICE, NEAR, allowed_chance, warnings
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.neighbour_figures import neighbour_figures
-from cswf_plugins.metrics.neighbour_search import (
+from cswf_plugins.metrics.copies import (
+    ADVICE,
+    NEAR,
     ImageChoice,
     Neighbours,
+    allowed_chance,
     choose_images,
     in_grey_levels,
     search,
+    warnings,
 )
+from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.spreads import limit_error, share_spread
 
 Where = Literal["pixels", "features"]
 
-FEWEST = 20
-"""Samples, and control images, that are looked at however little may be spent."""
+ROWS = 10
+"""Samples in a figure, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,17 +109,17 @@ class NearestNeighbours(InceptionMetric):
         images = comparison.bench.images
         known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
         pictures = images(in_grey_levels(comparison))[choice.samples]
-        numbers = [number for space in spaces for number in _numbers(space, called, control, choice)]
+        numbers = _Numbers()
+        for space in spaces:
+            numbers.add_shares(space, called, control, choice)
+            numbers.add_distances(space, called, control, choice)
+            numbers.add_mirrored(space, called, control, choice)
         return Result(
-            {number.name: number.value for number in numbers if number.is_score},
-            self._protocol(comparison, choice, len(known), control),
-            notes,
-            neighbour_figures(comparison.generated, pictures, known, spaces, choice, called),
+            protocol=self._protocol(comparison, choice, len(known), control),
+            notes=notes,
+            figures=_figures(comparison.generated, pictures, known, spaces, choice, called),
             samples=len(choice.samples),
-            details={number.name: number.value for number in numbers if not number.is_score},
-            counts={number.name: number.count for number in numbers if not number.meaning.of_samples},
-            spreads={number.name: number.spread for number in numbers if number.spread is not None},
-            meanings={number.name: number.meaning for number in numbers},
+            **attrs.asdict(numbers, recurse=False),
         )
 
     def _search(self, comparison: Comparison, choice: ImageChoice) -> list[Neighbours]:
@@ -150,7 +144,7 @@ class NearestNeighbours(InceptionMetric):
         mirrored = 0 if comparison.mirrored is None else len(comparison.mirrored)
         widths = {"pixels": comparison.training.space.dimension, "features": WIDTH}
         each = (len(comparison.training) + mirrored) * sum(widths[where] for where in set(self.spaces))
-        rows = max(2 * FEWEST, comparison.products // each)
+        rows = max(40, comparison.products // each)  # however little may be spent
         real = comparison.training if comparison.held_out is None else comparison.held_out
         samples, control = (min(self.samples, len(images)) for images in (comparison.generated, real))
         ours = min(samples, max(rows // 2, rows - control))
@@ -193,117 +187,169 @@ class NearestNeighbours(InceptionMetric):
 
 
 @attrs.frozen
-class _Number:
-    """A score or detail with all that is told of it."""
+class _Numbers:
+    """Scores and details by name, with all that is told of them."""
 
-    name: str
-    value: float
-    meaning: Meaning
-    count: int
-    """How many samples, or control images, it is of."""
-    is_score: bool = False
-    spread: Spread | None = None
-    """How sure it is, if that is known."""
+    scores: dict[str, float] = attrs.field(factory=dict)
+    details: dict[str, float] = attrs.field(factory=dict)
+    counts: dict[str, int] = attrs.field(factory=dict)
+    spreads: dict[str, Spread] = attrs.field(factory=dict)
+    meanings: dict[str, Meaning] = attrs.field(factory=dict)
 
+    def add(self, name: str, space: Neighbours, value: float, sentence: str, **meaning: Any) -> str:
+        """Add a number of a space, a score if it is one of `copies`, and return its whole name."""
+        name += "_l2" if space.where == "pixels" else "_features"
+        if not meaning.get("of_samples", True):
+            name += "_of_real"
+            self.counts[name] = len(space.real)
+        if name in ("copies_l2", "copies_features"):
+            self.scores[name] = value
+        else:
+            self.details[name] = value
+        self.meanings[name] = Meaning(sentence, "copying", **meaning)
+        return name
 
-def _numbers(space: Neighbours, called: str, control: str, choice: ImageChoice) -> list[_Number]:
-    """Return all numbers of a space, with their meanings."""
-    ending = "l2" if space.where == "pixels" else "features"
-    copies, n, m = space.copies, len(choice.samples), len(choice.control)
+    def add_share(
+        self, name: str, space: Neighbours, which: Tensor, sentence: str, *, more: float = 0.0, **meaning: Any
+    ) -> None:
+        """Add the share of samples or control images (n) that something is true of."""
+        share = int(which.sum()) / len(which)
+        name = self.add(name, space, share, sentence, share=True, **meaning)
+        self.spreads[name] = share_spread(share, len(which), more)
 
-    def number(
-        start: str,
-        value: float,
-        sentence: str,
-        *,
-        expected: float | None = None,
-        of_real: bool = False,
-        share: bool = False,
-        spread: Spread | None = None,
-    ) -> _Number:
-        meaning = Meaning(sentence, "copying", share=share, expected=expected, of_samples=not of_real)
-        name = f"{start}_{ending}_of_real" if of_real else f"{start}_{ending}"
-        return _Number(name, value, meaning, m if of_real else n, start == "copies", spread)
-
-    def counted(start: str, count: int, sentence: str, expected: float | None, *, more: float = 0.0) -> _Number:
-        spread = share_spread(count / n, n, more)
-        return number(start, count / n, sentence, expected=expected, share=True, spread=spread)
-
-    relative = f"relative to its {choice.k} nearest, in {space.where},"
-    numbers = [
-        counted(
+    def add_shares(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
+        """Add the shares of samples that are copies, or nearer to the images than others are."""
+        copies = space.copies
+        m = len(choice.control)
+        relative = f"relative to its {choice.k} nearest, in {space.where}"
+        self.add_share(
             "copies",
-            int(copies.copies.sum()),
-            f"Share of samples that are one of the {called}, or nearer to one, {relative} than any of {m:,} "
+            space,
+            copies.copies,
+            f"Share of samples that are one of the {called}, or nearer to one, {relative}, than any of {m:,} "
             f"{control} is.",
-            copies.expected(copies.control),
+            expected=copies.expected(copies.control),
             more=limit_error(copies.samples, copies.control),
-        ),
-        counted(
+        )
+        self.add_share(
             "near_copies",
-            int(copies.near.sum()),
-            f"Share of samples that are nearer to one of the {called}, {relative} than all but the nearest "
+            space,
+            copies.near,
+            f"Share of samples that are nearer to one of the {called}, {relative}, than all but the nearest "
             f"{NEAR:.0%} of {control}.",
-            copies.near_rank / (m + 1),
+            expected=copies.near_rank / (m + 1),
             more=limit_error(copies.samples, copies.control, copies.near_rank),
-        ),
-        counted(
+        )
+        self.add_share(
             "nearer",
+            space,
             space.nearer,
             f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
             f"that of any of {m:,} {control}. Blurred samples are near to many.",
-            copies.expected(space.plain[1]),
+            expected=copies.expected(space.plain[1]),
             more=limit_error(*space.plain),
-        ),
-        number(
+        )
+
+    def add_distances(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
+        """Add the distances of samples, and which of them are smaller than those of others."""
+        where = space.where
+        nearest = f"to the nearest of the {called}, in {where}."
+        median = _median(space.real)
+        ratio = float(space.copies.ratios.min())
+        self.add(
             "closer",
+            space,
             space.closer,
-            f"Chance that a sample is nearer to the {called}, in {space.where}, than one of the {control} is.",
+            f"Chance that a sample is nearer to the {called}, in {where}, than one of the {control} is.",
             share=True,
             expected=0.5,
-        ),
-        number(
-            "nearest",
-            _median(space.samples),
-            f"Median distance of samples to the nearest of the {called}, in {space.where}.",
-            expected=_median(space.real),
-        ),
-        number(
-            "nearest",
-            _median(space.real),
-            f"Median distance of {control} to the nearest of the {called}, in {space.where}.",
-            of_real=True,
-        ),
-        number(
-            "smallest",
-            float(space.samples.min()),
-            f"Smallest distance of a sample to one of the {called}, in {space.where}; 0 for a copy.",
-        ),
-        number(
-            "smallest_ratio",
-            float(copies.ratios.min()),
-            f"Smallest distance of a sample to one of the {called} over the mean to its {choice.k} nearest, in "
-            f"{space.where}; near 0 for a copy.",
-        ),
-    ]
-    if copies.mirrored is None:
-        return numbers
-    ours, theirs = (int(each.sum()) for each in copies.mirrored_copies)
-    sentence = f"are as near as copies to the mirror image of one of the {called} only, {relative[:-1]}."
-    return [
-        *numbers,
-        counted("copies_mirrored", ours, f"Share of samples that {sentence}", theirs / m),
-        number(
-            "copies_mirrored",
-            theirs / m,
-            f"Share of {control} that {sentence}",
-            of_real=True,
-            share=True,
-            spread=share_spread(theirs / m, m),
-        ),
-    ]
+        )
+        ours = f"Median distance of samples {nearest}"
+        self.add("nearest", space, _median(space.samples), ours, expected=median)
+        self.add("nearest", space, median, f"Median distance of {control} {nearest}", of_samples=False)
+        smallest = f"Smallest distance of a sample to one of the {called}"
+        self.add("smallest", space, float(space.samples.min()), f"{smallest}, in {where}; 0 for a copy.")
+        over = f"over the mean to its {choice.k} nearest, in {where}; near 0 for a copy."
+        self.add("smallest_ratio", space, ratio, f"{smallest} {over}")
+
+    def add_mirrored(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
+        """Add the shares that are like mirror images, if there are any among the images."""
+        if space.copies.mirrored is None:
+            return
+        ours, theirs = space.copies.mirrored_copies
+        real = int(theirs.sum()) / len(theirs)
+        sentence = (
+            f"are as near as copies to the mirror image of one of the {called} only, relative to its "
+            f"{choice.k} nearest, in {space.where}."
+        )
+        self.add_share("copies_mirrored", space, ours, f"Share of samples that {sentence}", expected=real)
+        self.add_share(
+            "copies_mirrored", space, theirs, f"Share of {control} that {sentence}", of_samples=False
+        )
 
 
 def _median(values: Tensor) -> float:
     """Return the median, which is the mean of the middle two of an even number."""
     return float(values.double().quantile(0.5))
+
+
+def _figures(
+    generated: Dataset,
+    images: Tensor,
+    known: Tensor,
+    spaces: Sequence[Neighbours],
+    choice: ImageChoice,
+    called: str,
+) -> dict[str, Figure]:
+    """Return the two figures by name: samples of all classes as they come, and those most like copies.
+
+    `images` (n×C×H×W bytes) are the chosen samples, and `known` the images that neighbours are indices of.
+    """
+    names: list[str] = []
+    rows = torch.arange(min(ROWS, len(images)))
+    if generated.conditions.labels is not None:
+        labels = generated.conditions.labels.cpu()[choice.samples]
+        classes = generated.classes
+        names = [classes[label] if 0 <= label < len(classes) else str(label) for label in labels.tolist()]
+        rows = _rows_of_classes(labels)
+    closest = spaces[0].copies.ratios.cpu().argsort(stable=True)[:ROWS]
+    below = (
+        f"each with the {called} nearest to it. Under each sample is its relative distance (to the nearest "
+        f"over the mean to the nearest {choice.k}, in {spaces[0].where}; near 0 for a copy), and under each "
+        "neighbour its distance."
+    )
+    by_chance = f"Samples that nobody has chosen, {below}"
+    smallest = f"The samples with the smallest relative distances, {below}"
+    return {
+        "nearest-neighbours": _figure(images, known, spaces, rows.tolist(), names, by_chance),
+        "nearest-of-all": _figure(images, known, spaces, closest.tolist(), names, smallest),
+    }
+
+
+def _rows_of_classes(labels: Tensor) -> Tensor:
+    """Return ROWS samples or fewer: as many of each class, classes evenly chosen."""
+    classes = torch.unique(labels)
+    if len(classes) > ROWS:
+        classes = classes[torch.arange(ROWS) * len(classes) // ROWS]
+    each = ROWS // len(classes)
+    return torch.cat([(labels == label).nonzero()[:each, 0] for label in classes])
+
+
+def _figure(
+    images: Tensor, known: Tensor, spaces: Sequence[Neighbours], rows: list[int], names: list[str], lead: str
+) -> Figure:
+    """Return rows of a sample and its neighbours in each space."""
+    ratios = spaces[0].copies.ratios
+    index = torch.cat([space.index for space in spaces], dim=1).cpu()
+    distances = torch.cat([space.distances for space in spaces], dim=1).cpu()
+    top = ["sample"]
+    for space in spaces:
+        width = space.index.shape[1]
+        top += [f"by {space.where}" if column == width // 2 else "" for column in range(width)]
+    pictures = [torch.cat([images[row, None], known[index[row]]]) for row in rows]
+    captions = [
+        [f"{float(ratios[row]):.2f}", *(f"{distance:.3g}" for distance in distances[row].tolist())]
+        for row in rows
+    ]
+    left = [names[row] for row in rows] if names else []
+    return Figure(pictures, top, captions=captions, left=left, lead=lead)

@@ -19,22 +19,6 @@ from cswf_plugins.metrics.completions import check_completions, scored_completio
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.spreads import image_spread
 
-MEANINGS = {
-    "perceptual_distance": Meaning(
-        "Distance between the Inception features of a completion and of its original; 0 is perfect.",
-        aspect="condition",
-    ),
-    "perceptual_distance_best": Meaning(
-        "The same of the nearest completion of each image; it falls with the number of completions.",
-        aspect="condition",
-    ),
-    "perceptual_distance_unrelated": Meaning(
-        "The same from one original to another, a scale to read the others by.",
-        aspect="condition",
-        of_samples=False,
-    ),
-}
-
 
 @attrs.frozen(kw_only=True)
 class PerceptualDistance(InceptionMetric):
@@ -67,10 +51,25 @@ class PerceptualDistance(InceptionMetric):
             between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
             each["perceptual_distance_unrelated"] = between
             protocol += "; perceptual_distance_unrelated: from one original to another"
+        meanings = {
+            "perceptual_distance": Meaning(
+                "Distance between the Inception features of a completion and of its original; 0 is perfect.",
+                aspect="condition",
+            ),
+            "perceptual_distance_best": Meaning(
+                "The same of the nearest completion of each image; it falls with the number of completions.",
+                aspect="condition",
+            ),
+            "perceptual_distance_unrelated": Meaning(
+                "The same from one original to another, a scale to read the others by.",
+                aspect="condition",
+                of_samples=False,
+            ),
+        }
         return Result(
             {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
             self.stated(protocol, comparison),
             samples=len(scored.completed),
             spreads=self.spreads({name: image_spread(numbers) for name, numbers in each.items()}),
-            meanings=self.meanings({name: MEANINGS[name] for name in each}),
+            meanings=self.meanings({name: meanings[name] for name in each}),
         )

@@ -21,27 +21,11 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.metrics.inception import InceptionMetric, choices
-from cswf_plugins.references import KYNKAANNIEMI_2019, PARMAR_2022
+from cswf_plugins.metrics.inception import InceptionMetric, choices, disjoint_parts
+from cswf_plugins.references import bibtex
 
 PARTS = 10
 """Parts that both sets are cut into, to see how much a score varies."""
-FEWEST = 5
-"""Parts below which that says too little."""
-AMPLE = 10
-"""A part has more than so many times k images: else balls to the k-th neighbour are no small ones."""
-MEANINGS = {
-    "precision": Meaning(
-        "Share of generated images that lie as near to a real one as its nearest neighbours among real ones.",
-        aspect="quality",
-        share=True,
-    ),
-    "recall": Meaning(
-        "Share of real images that lie as near to a generated one as its nearest neighbours among these.",
-        aspect="coverage",
-        share=True,
-    ),
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -95,14 +79,11 @@ class Balls(InceptionMetric):
         The scores within each part vary more than those of the whole, by the root of the number of parts. The
         parts of real images are the same for all evaluations of as many images with one seed. Few give none.
         """
-        parts = min(PARTS, len(p) // (AMPLE * self.k + 1))
-        if parts < FEWEST:
+        parts = min(PARTS, len(p) // (10 * self.k + 1))  # else balls to the k-th neighbour are no small ones
+        if parts < 5:
             return {}
-        orders = []
-        for kind in ("generated", "real"):
-            order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(len(p)))
-            orders.append(order[: len(p) // parts * parts].view(parts, -1).to(p.device))
-        each = [self.score(p[ours], q[theirs]) for ours, theirs in zip(*orders, strict=True)]
+        pairs = disjoint_parts(comparison, len(p), len(q), parts)
+        each = [self.score(p[ours], q[theirs]) for ours, theirs in pairs]
         kind = "tenths" if parts == PARTS else "parts"
         method = f"standard deviation over {parts} disjoint {kind} of both sets, over √{parts}"
         values = {
@@ -117,8 +98,20 @@ class PrecisionRecall(Balls):
     """Precision and recall by nearest neighbours."""
 
     NAME = "precision-recall"
-    MEANINGS = MEANINGS
-    references = (KYNKAANNIEMI_2019, PARMAR_2022)
+    MEANINGS: ClassVar = {
+        "precision": Meaning(
+            "Share of generated images that lie as near to a real one as its nearest neighbours among real "
+            "ones.",
+            aspect="quality",
+            share=True,
+        ),
+        "recall": Meaning(
+            "Share of real images that lie as near to a generated one as its nearest neighbours among these.",
+            aspect="coverage",
+            share=True,
+        ),
+    }
+    references = bibtex("kynkaanniemi2019improved", "parmar2022aliased")
 
     def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
         """Return precision and recall."""

@@ -19,22 +19,6 @@ from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, Result, W
 from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.spreads import image_spread
 
-PERFECT = 100.0
-"""Decibels of a completion without a fault."""
-BATCH = 4096
-"""Images that are compared at once."""
-
-MEANINGS = {
-    "psnr": Meaning(
-        "How near completions come to their originals, pixel by pixel, in decibels; 100 is perfect.",
-        aspect="condition",
-    ),
-    "psnr_best": Meaning(
-        "The same of the best completion of each image; it grows with the number of completions.",
-        aspect="condition",
-    ),
-}
-
 
 @attrs.frozen(kw_only=True)
 class Psnr(Metric):
@@ -53,8 +37,8 @@ class Psnr(Metric):
         """Return `psnr` and `psnr_best`."""
         scored, bench = scored_completions(comparison, "psnr"), comparison.bench
         completed, images = bench.images(scored.completed), bench.images(scored.images)
-        tiles = [slice(first, first + BATCH) for first in range(0, len(completed), BATCH)]
-        values = torch.cat([decibels(completed[tile], images[scored.which[tile]]) for tile in tiles])
+        pairs = zip(torch.split(completed, 4096), torch.split(scored.which, 4096), strict=True)
+        values = torch.cat([decibels(some, images[which]) for some, which in pairs])
         each = {"psnr": scored.by_image(values), "psnr_best": scored.largest(values)}
         scores = {name: float(numbers.mean()) for name, numbers in each.items()}
         spreads = {name: image_spread(numbers) for name, numbers in each.items()}
@@ -67,11 +51,21 @@ class Psnr(Metric):
             protocol,
             samples=len(scored.completed),
             spreads={name: spread for name, spread in spreads.items() if spread is not None},
-            meanings=MEANINGS,
+            meanings={
+                "psnr": Meaning(
+                    "How near completions come to their originals, pixel by pixel, in decibels; 100 is "
+                    "perfect.",
+                    aspect="condition",
+                ),
+                "psnr_best": Meaning(
+                    "The same of the best completion of each image; it grows with the number of completions.",
+                    aspect="condition",
+                ),
+            },
         )
 
 
 def decibels(p: Tensor, q: Tensor) -> Tensor:
     """Return the signal-to-noise ratio of n×C×H×W bytes and others, image by image: n."""
     error = (p.double() - q.double()).square().mean(dim=(1, 2, 3))
-    return 10 * torch.log10(255**2 / error.clamp_min(255**2 / 10 ** (PERFECT / 10)))
+    return 10 * torch.log10(255**2 / error.clamp_min(255**2 / 10**10.0))  # 100 dB without a fault

@@ -29,32 +29,19 @@ from cswf_core.interfaces import (
     parameter,
 )
 from cswf_core.kernels.sorting import squared_w2
-from cswf_plugins.metrics.inception import choices
-from cswf_plugins.references import BONNEEL_2015
+from cswf_plugins.metrics.inception import disjoint_parts
+from cswf_plugins.references import bibtex
 
 BATCH = 512
-
-VALUES = 1 << 22
-"""Quantiles that are compared at a time: they take several times the memory of the values."""
-
-MEANING = Meaning(
-    "Root mean square distance between the distributions of generated and real samples, seen along random "
-    "directions; 0 where they are the same.",
-    aspect="quality",
-)
-
-
 PARTS = 10
-FEWEST = 5
-"""Parts that both sets are cut into, to see how much the distance varies, and samples in each at least."""
-METHOD = "standard deviation over 10 disjoint tenths of both sets, over √10, and the error of the directions"
+"""Parts that both sets are cut into, to see how much the distance varies."""
 
 
 @attrs.frozen(kw_only=True)
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
-    references = (BONNEEL_2015,)
+    references = bibtex("bonneel2015sliced")
     better = "lower"
 
     directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)
@@ -68,7 +55,9 @@ class SlicedWasserstein(Metric):
         sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
         together = 1 if sampler is None else sampler.together(real.space)
         squares, in_parts = [], []
-        parts = _parts(comparison)
+        parts = []
+        if min(len(generated), len(real)) >= 5 * PARTS:
+            parts = disjoint_parts(comparison, len(generated), len(real), PARTS)
         size = -(-BATCH // together) * together
         for first in range(0, self.directions, size):
             theta = _directions(sampler, real.space, min(size, self.directions - first), draw)
@@ -85,30 +74,20 @@ class SlicedWasserstein(Metric):
         distance, spread = _root_mean(
             torch.cat(squares), torch.tensor(in_parts, dtype=torch.float64).sum(dim=0)
         )
+        meaning = Meaning(
+            "Root mean square distance between the distributions of generated and real samples, seen along "
+            "random directions; 0 where they are the same.",
+            aspect="quality",
+        )
         spreads = {} if spread is None else {name: spread}
-        return Result({name: distance}, protocol, spreads=spreads, meanings={name: MEANING})
+        return Result({name: distance}, protocol, spreads=spreads, meanings={name: meaning})
 
 
 def _squared_w2(p: Tensor, q: Tensor) -> Tensor:
     """Return W₂² between the rows of p (H×M) and q (H×N), some rows at a time: H."""
-    rows = max(1, VALUES // (p.shape[1] + q.shape[1]))
+    rows = max(1, (1 << 22) // (p.shape[1] + q.shape[1]))  # quantiles take several times the memory of values
     pairs = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
     return torch.cat([squared_w2(*pair) for pair in pairs])
-
-
-def _parts(comparison: Comparison) -> list[tuple[Tensor, Tensor]]:
-    """Return disjoint parts of generated and of real samples, by their numbers; none if there are too few.
-
-    Those of real samples are the same for all evaluations with one seed.
-    """
-    counts = len(comparison.generated), len(comparison.real)
-    if min(counts) < PARTS * FEWEST:
-        return []
-    device, orders = comparison.draw.device, []
-    for kind, count in zip(("generated", "real"), counts, strict=True):
-        order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(count)).to(device)
-        orders.append(order[: count // PARTS * PARTS].view(PARTS, -1))
-    return list(zip(*orders, strict=True))
 
 
 def _root_mean(squares: Tensor, in_parts: Tensor) -> tuple[float, Spread | None]:
@@ -123,7 +102,10 @@ def _root_mean(squares: Tensor, in_parts: Tensor) -> tuple[float, Spread | None]
         return distance, None
     own = float(squares.std()) / math.sqrt(len(squares)) / (2 * distance)
     replicates = (in_parts / len(squares)).sqrt()
-    return distance, Spread(METHOD, own, replicates, 1 / math.sqrt(PARTS))
+    method = (
+        "standard deviation over 10 disjoint tenths of both sets, over √10, and the error of the directions"
+    )
+    return distance, Spread(method, own, replicates, 1 / math.sqrt(PARTS))
 
 
 def _knowing(

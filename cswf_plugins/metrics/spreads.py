@@ -10,12 +10,6 @@ from torch import Tensor
 from cswf_core.interfaces import Spread
 from cswf_core.kernels.frechet import Frechet
 
-JACKKNIFE = "infinitesimal jackknife over generated and real images"
-GENERATED_ONLY = "infinitesimal jackknife over generated images only, as the real ones' features are not kept"
-TOGETHER = "infinitesimal jackknife over images, each with its completions"
-OVER_IMAGES = "standard deviation over images, over the root of their number"
-BINOMIAL = "binomial standard error"
-
 
 def frechet_spread(frechet: Frechet, generated: Tensor, real: Tensor | None) -> Spread | None:
     """Return how sure a Fréchet distance is, from the features of both sets (n×D, m×D).
@@ -25,9 +19,11 @@ def frechet_spread(frechet: Frechet, generated: Tensor, real: Tensor | None) -> 
     """
     own = standard_error(frechet.influences_of_p(generated))
     if real is None:
-        return _finite(Spread(GENERATED_ONLY, own))
+        method = "infinitesimal jackknife over generated images only, as the real ones' features are not kept"
+        return _finite(Spread(method, own))
+    method = "infinitesimal jackknife over generated and real images"
     replicates = frechet.influences_of_q(real).cpu()
-    return _finite(Spread(JACKKNIFE, own, replicates, 1 / math.sqrt(len(real))))
+    return _finite(Spread(method, own, replicates, 1 / math.sqrt(len(real))))
 
 
 def mean_of_spreads(parts: list[Spread]) -> Spread:
@@ -44,7 +40,9 @@ def mean_of_spreads(parts: list[Spread]) -> Spread:
     return Spread(parts[0].method, own, torch.cat(weighted), 1 / math.sqrt(total))
 
 
-def image_spread(values: Tensor, method: str = OVER_IMAGES) -> Spread | None:
+def image_spread(
+    values: Tensor, method: str = "standard deviation over images, over the root of their number"
+) -> Spread | None:
     """Return how sure a mean over real images is, of a value for each (k): None for one image alone.
 
     The values are replicates, so that two scores of the same images are compared image by image.
@@ -63,7 +61,9 @@ def share_spread(share: float, count: int, more: float = 0.0) -> Spread:
     """
     smoothed = (share * count + 1) / (count + 2)
     binomial = math.sqrt(smoothed * (1 - smoothed) / count)
-    method = f"{BINOMIAL}, and bootstrap of the control images" if more else BINOMIAL
+    method = "binomial standard error"
+    if more:
+        method += ", and bootstrap of the control images"
     return Spread(method, math.hypot(binomial, more))
 
 

@@ -30,7 +30,7 @@ from cswf_core.interfaces import (
 from cswf_core.kernels.patches import unit
 from cswf_plugins.projections.patches import counts
 from cswf_plugins.projections.uniform import Uniform
-from cswf_plugins.references import DESHPANDE_2019
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +44,7 @@ class MaxSliced(ProjectionWrapper):
 
     adapts = True
     tempered = False  # λ is that of each step's own directions
-    references = (DESHPANDE_2019,)
+    references = bibtex("deshpande2019max")
 
     @property
     def looks_at(self) -> int:  # type: ignore[override]

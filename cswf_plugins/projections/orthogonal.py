@@ -17,14 +17,14 @@ from torch import Tensor
 
 from cswf_core.interfaces import Draw, ProjectionSampler, Space
 from cswf_plugins.projections.patches import covers, patch_side
-from cswf_plugins.references import ROWLAND_2019
+from cswf_plugins.references import bibtex
 
 
 @attrs.frozen(kw_only=True)
 class Orthogonal(ProjectionSampler):
     """Random orthonormal bases of the grid or of its patches."""
 
-    references = (ROWLAND_2019,)
+    references = bibtex("rowland2019orthogonal")
 
     patch: int | None = patch_side("S, the side of the patches of a tiling; the whole grid if left out", None)
 

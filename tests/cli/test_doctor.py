@@ -92,7 +92,7 @@ def test_missing_data_are_not_broken_and_data_that_are_there_are_named(cswf, tmp
 
 def test_a_feature_network_with_other_bytes_is_broken(cswf, tmp_path):
     assert findings(cswf)["feature network"]["status"] == "missing"
-    file = tmp_path / "data/inception" / WHOLE.name
+    file = tmp_path / "data/inception" / WHOLE
     file.parent.mkdir(parents=True)
     file.write_bytes(b"half of it")
     row = findings(cswf, status=1)["feature network"]

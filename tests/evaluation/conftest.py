@@ -44,7 +44,7 @@ def network(data_folder: Path) -> weights.Weights:
     except DataError:
         pytest.skip(
             "the feature network is not on this machine; `cswf eval` downloads it, or put "
-            f"{weights.FEATURES.name} into ~/.cache/cswf/inception"
+            f"{weights.FEATURES} into ~/.cache/cswf/inception"
         )
 
 

@@ -9,11 +9,10 @@ from torch.nn import functional
 from tests.kernels.interpreted import DEVICE
 
 from cswf_plugins.inception import kernels  # isort: skip
-from cswf_plugins.inception.architecture import plan
-from cswf_plugins.inception.folding import folded
+from cswf_plugins.inception.architecture import NetworkPlan, folded
 from cswf_plugins.inception.halves import FORMS, WIDE_NEEDS, HalvesNetwork, chosen_tile, try_out
 from cswf_plugins.inception.kernels import Halves, Tile
-from cswf_plugins.inception.plain import PlainNetwork
+from cswf_plugins.inception.network import PlainNetwork
 
 SMALL = Tile(32, 32, 32, warps=4, stages=2)
 
@@ -126,7 +125,7 @@ def test_kernels_that_are_tried_out_are_those_that_the_network_needs(products, s
         return tile, inputs % tile.depth == 0
 
     convolutions = folded(torch.jit.load(str(network.path)).state_dict())
-    steps = plan({name: each.shape for name, each in convolutions.items()}).steps[1:]  # the first has another
+    steps = NetworkPlan(convolutions).steps[1:]  # the first has another
     needed = {form(step.source.count, step.target.count) for step in steps if step.kind == "convolution"}
     assert needed == {form(*sizes) for sizes in FORMS}
 

@@ -18,11 +18,17 @@ from cswf_core.interfaces import BIN, Comparison, Conditions, Dataset, Key, Mask
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
 from cswf_plugins.datasets.cifar10 import Cifar10
-from cswf_plugins.metrics.chances import chance_before, chance_of_at_least
-from cswf_plugins.metrics.copies import ADVICE, Copies, allowed_chance, relative_distances
+from cswf_plugins.metrics.copies import (
+    ADVICE,
+    SHOWN,
+    Copies,
+    allowed_chance,
+    chance_before,
+    chance_of_at_least,
+    relative_distances,
+)
 from cswf_plugins.metrics.fid import Fid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
-from cswf_plugins.metrics.neighbour_search import SHOWN
 from tests.conftest import skip_without
 from tests.evaluation.conftest import cloud, compare, images, joined, with_features
 

@@ -15,9 +15,9 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Dataset, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
-from cswf_plugins.inception import estimate, published, weights
 from cswf_plugins.inception import features as store
-from cswf_plugins.inception.folding import folded
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.architecture import folded
 from cswf_plugins.inception.network import Network, prepare
 from cswf_plugins.metrics.fid import Fid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
@@ -108,83 +108,73 @@ def test_grey_images_are_repeated_to_three_channels():
         prepare(grey.expand(1, 2, 8, 8), "clean")
 
 
-def test_statistics_of_named_real_images_are_kept_and_used_again(
+def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
     network, photographs, data_folder, monkeypatch
 ):
-    some = photographs.take(torch.arange(2))
-    bench = Workbench(names={some: "cifar10:train"})
-    first = store.feature_moments(compare(some, some, bench=bench), some, "legacy_tensorflow")
-    kept = sorted(path.name for path in (data_folder / "statistics").glob("cifar10-train-2-3x32x32-legacy*"))
-    assert [name.split("-v1")[1] for name in kept] == [".features.npy", ".npz"]
-    assert network.kind.sha256[:8] in kept[0]
+    def kept() -> list[str]:
+        return sorted(path.name for path in (data_folder / "statistics").glob("kept-train-2-3x32x32-legacy*"))
+
+    def named(index: int):
+        """Two images under a name: what counts are the bytes, so it is another object each time."""
+        some = photographs.take(torch.arange(index, index + 2))
+        return compare(some, some, bench=Workbench(names={some: "kept:train"})), some
+
+    comparison, some = named(50)
+    before = sorted((data_folder / "statistics").glob("*"))
+    store.features(compare(some, some), some, "legacy_tensorflow")
+    assert sorted((data_folder / "statistics").glob("*")) == before  # without a name, as generated images are
+    first = store.feature_moments(comparison, some, "legacy_tensorflow")
+    assert [name.split("-v1")[1] for name in kept()] == [".features.npy", ".npz"]
+    assert network.sha256[:8] in kept()[0]
+    for name in kept():
+        (data_folder / "statistics" / name).write_bytes(b"junk")
+    again, same = named(50)
+    found = store.feature_moments(again, same, "legacy_tensorflow")
+    torch.testing.assert_close(found.mean, first.mean)
     monkeypatch.setattr(Network, "features", lambda *_: pytest.fail("computed again"))
-    same = some.take(torch.arange(2))  # another object with the same images: what counts are the bytes
-    again = compare(same, same, bench=Workbench(names={same: "cifar10:train"}))
-    assert torch.equal(store.feature_moments(again, same, "legacy_tensorflow").covariance, first.covariance)
-    assert store.features(again, same, "legacy_tensorflow").shape == (2, 2048)
-
-
-def test_other_images_of_the_same_name_have_statistics_of_their_own(network, photographs):
-    images = [photographs.take(torch.arange(first, first + 3)) for first in (0, 3)]
-    named = [compare(x, x, bench=Workbench(names={x: "cifar10:train"})) for x in images]
-    one, other = (store.cache_file(*each, "clean", ".npz") for each in zip(named, images, strict=True))
+    last, same = named(50)
+    assert torch.equal(store.feature_moments(last, same, "legacy_tensorflow").covariance, found.covariance)
+    assert store.features(last, same, "legacy_tensorflow").shape == (2, 2048)
+    one, other = (store.cache_file(*each, "clean", ".npz") for each in (named(50), named(53)))
     assert one != other
 
 
-def test_a_damaged_cache_is_computed_again(network, photographs):
-    some = photographs.take(torch.arange(50, 52))
-    first = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
-    expected = store.feature_moments(first, some, "legacy_tensorflow")
-    for ending in (".npz", ".features.npy"):
-        store.cache_file(first, some, "legacy_tensorflow", ending).write_bytes(b"junk")
-    second = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
-    found = store.feature_moments(second, some, "legacy_tensorflow")
-    torch.testing.assert_close(found.mean, expected.mean)
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A data folder without the network's file."""
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path / "data/inception"
 
 
-def test_features_of_generated_images_are_not_kept(network, photographs, data_folder):
-    some = photographs.take(torch.arange(60, 61))
-    before = sorted((data_folder / "statistics").glob("*"))
-    store.features(compare(some, some), some, "legacy_tensorflow")
-    assert sorted((data_folder / "statistics").glob("*")) == before
-
-
-def test_a_wrong_file_is_refused_with_its_name(tmp_path):
-    wrong = tmp_path / weights.FEATURES.name
+def test_without_the_right_file_one_sentence_says_what_to_put_where(alone, tmp_path):
+    wrong = tmp_path / weights.FEATURES
     with pytest.raises(DataError, match="is not a file"):
         weights.find(Workbench(weights=wrong))
     wrong.write_bytes(b"not it")
     with pytest.raises(DataError, match=r"is neither inception-2015-12-05\.pt nor .*SHA-256"):
         weights.find(Workbench(weights=wrong))
-
-
-def test_without_the_file_one_sentence_says_what_to_put_where(tmp_path, monkeypatch):
-    monkeypatch.setenv("CSWF_DATA", str(tmp_path))
-    monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
     with pytest.raises(DataError) as error:
-        weights.find(Workbench(download=False))
+        Fid().check(images(2, 0), Workbench(download=False))  # before the flow
     assert str(error.value).count(". ") == 0
-    for word in (str(tmp_path / "inception"), weights.WHOLE.name, weights.FEATURES.name, "--weights"):
+    for word in (str(alone), weights.WHOLE, weights.FEATURES, "--weights"):
         assert word in str(error.value)
 
 
-def test_a_download_is_announced_and_what_arrives_is_checked(tmp_path, monkeypatch, caplog):
+def test_a_download_is_announced_and_what_arrives_is_checked(alone, tmp_path, monkeypatch, caplog):
     """The address is a file here: the same code, no internet."""
     helper = pytest.importorskip("cleanfid.downloads_helper")
-    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
     offered = tmp_path / "offered.pt"
     offered.write_bytes(b"the network")
     monkeypatch.setattr(helper, "inception_url", offered.as_uri())
     with pytest.raises(DataError, match=r"could not be downloaded .*not the published file"):
         weights.find(Workbench(download=True))
     assert "downloading the feature network" in caplog.text
-    assert [path.name for path in (tmp_path / "data/inception").iterdir()] == []
-    digest = hashlib.sha256(b"the network").hexdigest()
-    monkeypatch.setattr(weights, "WHOLE", attrs.evolve(weights.WHOLE, sha256=digest))
+    assert list(alone.iterdir()) == []
+    monkeypatch.setitem(weights.PUBLISHED, weights.WHOLE, hashlib.sha256(b"the network").hexdigest())
     found = weights.find(Workbench(download=True))
     assert found.path.read_bytes() == b"the network"
-    assert found.path == tmp_path / "data/inception" / weights.WHOLE.name
+    assert found.path == alone / weights.WHOLE
 
 
 class SlowNetwork:
@@ -206,10 +196,9 @@ class SlowNetwork:
 def slow(network, monkeypatch):
     """The network's time, which does not pass by itself; its features are few, so that FID is quick."""
     monkeypatch.setattr(store, "WIDTH", 8)
-    monkeypatch.setattr(published, "WIDTH", 8)
     monkeypatch.setattr(store, "Network", SlowNetwork)
     monkeypatch.setattr(SlowNetwork, "seconds", 0)
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: SlowNetwork.seconds)
+    monkeypatch.setattr(store.time, "monotonic", lambda: SlowNetwork.seconds)
 
 
 def bench_of(train: Dataset, test: Dataset) -> Workbench:
@@ -259,7 +248,7 @@ def test_statistics_that_clean_fid_publishes_are_used_on_a_cpu_unless_the_cache_
     monkeypatch.setattr(cleanfid, "get_reference_statistics", fetch)
     generated, train, test = images(20, 0), images(30, 4), images(10, 5)
     bench = bench_of(train, test)
-    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train"})
+    monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train"})
     result = Fid().compute(compare(generated, train, bench=bench))
     assert result.protocol.endswith(
         "; mean and covariance of the real images' features as clean-fid publishes them"
@@ -286,7 +275,7 @@ def test_statistics_that_cannot_be_fetched_are_computed_after_one_try_and_one_li
     monkeypatch.setattr(cleanfid, "get_reference_statistics", fail)
     generated, train, test = images(20, 0), images(30, 6), images(10, 7)
     bench = bench_of(train, test)
-    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
+    monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
     for real in (train, test):
         for mode in ("legacy_tensorflow", "clean"):
             Fid(mode=mode).compute(compare(generated, real, bench=bench))

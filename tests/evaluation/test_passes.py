@@ -12,7 +12,7 @@ from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Workbench
 from cswf_core.recipe import choose
-from cswf_plugins import statistics
+from cswf_plugins import cache
 from cswf_plugins.inception import features as store
 from tests.evaluation.conftest import compare
 
@@ -45,7 +45,7 @@ class Counted:
 def seen(network, monkeypatch, tmp_path) -> Counter[tuple[str, bytes]]:
     """How often the network has seen an image in a mode."""
     monkeypatch.setattr(store, "Network", Counted)
-    monkeypatch.setattr(statistics, "data_root", lambda: tmp_path)
+    monkeypatch.setattr(cache, "data_root", lambda: tmp_path)
     Counted.seen = Counter()
     return Counted.seen
 

@@ -97,30 +97,33 @@ def test_float16_is_only_for_devices_with_our_kernels(monkeypatch):
         assert chosen_engine(CPU, "float32") == "plain"
 
 
-def test_a_card_on_which_kernels_fail_is_told_once_and_computes_in_float32(monkeypatch, caplog):
-    def fails(*_: object) -> None:
-        raise RuntimeError("out of resource: shared memory")
-
+@pytest.fixture
+def failing(monkeypatch):
+    """A function that has kernels fail with an error on every card."""
     pytest.importorskip("triton")
-    monkeypatch.setattr("cswf_plugins.inception.network.usable", lambda _: True)
-    monkeypatch.setattr("cswf_plugins.inception.halves.try_out", fails)
+
+    def failing(error: Exception) -> None:
+        def fails(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("cswf_plugins.inception.network.usable", lambda _: True)
+        monkeypatch.setattr("cswf_plugins.inception.halves.try_out", fails)
+
     has_kernels.cache_clear()
-    try:
-        assert [numbers("fast", CUDA) for _ in range(2)] == ["float32"] * 2
-        assert chosen_engine(CUDA, "float32") == "script"
-    finally:
-        has_kernels.cache_clear()
+    yield failing
+    has_kernels.cache_clear()
+
+
+def test_a_card_on_which_kernels_fail_is_told_once_and_computes_in_float32(failing, caplog):
+    failing(RuntimeError("out of resource: shared memory"))
+    assert [numbers("fast", CUDA) for _ in range(2)] == ["float32"] * 2
+    assert chosen_engine(CUDA, "float32") == "script"
     assert len(caplog.messages) == 2  # one for each precision
     assert all("by PyTorch, more slowly: out of resource: shared memory" in each for each in caplog.messages)
 
 
-def test_a_lack_of_memory_is_no_lack_of_kernels(monkeypatch):
-    def fails(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    pytest.importorskip("triton")
-    monkeypatch.setattr("cswf_plugins.inception.network.usable", lambda _: True)
-    monkeypatch.setattr("cswf_plugins.inception.halves.try_out", fails)
+def test_a_lack_of_memory_is_no_lack_of_kernels(failing):
+    failing(torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(torch.OutOfMemoryError):
         has_kernels(torch.device("cuda:7"), "float32")
 
@@ -130,7 +133,7 @@ def test_statistics_in_float16_have_files_of_their_own_and_those_in_float32_the_
 ):
     some = dataset(pictures(2))
     digest = Workbench().sha256(some)[:12]
-    sums = f"{network.kind.sha256[:8]}-{digest}-v1.npz"
+    sums = f"{network.sha256[:8]}-{digest}-v1.npz"
     for device, precision, computed in (
         (CPU, "float32", MODE),
         (CPU, "fast", MODE),

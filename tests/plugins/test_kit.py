@@ -54,8 +54,14 @@ PARAMETERS = {
 """Parameters with which a plugin is checked, small or needed; beyond the first, in `make test-all`."""
 
 NETWORK = {
-    *("fid", "fid-infinity", "kid", "inception-score", "frechet-dinov2", "precision-recall"),
-    *("density-coverage", "class-fid", "completion-fid", "perceptual-distance"),
+    "fid-infinity",
+    "fid",
+    "kid",
+    "precision-recall",
+    "density-coverage",
+    "class-fid",
+    "completion-fid",
+    "perceptual-distance",
 }
 """Metrics that look at images with a network, which takes a tenth of a second for each."""
 

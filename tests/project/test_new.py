@@ -1,4 +1,4 @@
-"""`cswf new` writes packages that install, pass the kit and run, like the example; other names are refused."""
+"""`cswf new` writes packages that install, pass the kit and run, like the examples; other names are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ main()
 """
 """A program that prints the names of recipes that are valid, and runs the first of them."""
 
-EXAMPLE = ROOT / "examples/cswf-strokes"
+EXAMPLES = {"cswf-strokes": 3, "cswf-more-metrics": 34}
+"""Packages in `examples/`, and how many tests each has."""
 
 
 def test_it_says_what_it_wrote_and_what_to_do_next(cswf, tmp_path, monkeypatch):
@@ -76,9 +77,10 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(cswf, tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.packaging
-def test_every_package_and_the_example_install_pass_their_tests_and_run(cswf, tmp_path):
+def test_every_package_and_the_examples_install_pass_their_tests_and_run(cswf, tmp_path):
     assert NAMES.keys() == KINDS.keys()
     folders = [tmp_path / f"cswf-{name}" for name in NAMES.values()]
+    examples = [ROOT / "examples" / name for name in EXAMPLES]
     for (kind, name), folder in zip(NAMES.items(), folders, strict=True):
         cswf.output("new", kind, name, folder)
         for command in (("check",), ("format", "--diff")):
@@ -88,16 +90,15 @@ def test_every_package_and_the_example_install_pass_their_tests_and_run(cswf, tm
 
     site = tmp_path / "site"
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
-    installed = completed(*pip, "--target", site, *folders, EXAMPLE)
+    installed = completed(*pip, "--target", site, *folders, *examples)
     assert installed.returncode == 0, installed.stderr
 
     environment = {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1"}
     options = ("-p", "no:cacheprovider", "--import-mode=importlib", "-o", "addopts=-q")
-    tested = completed(
-        PYTHON, "-m", "pytest", *options, *folders, EXAMPLE / "tests", cwd=tmp_path, env=environment
-    )
+    tests = [*folders, *(example / "tests" for example in examples)]
+    tested = completed(PYTHON, "-m", "pytest", *options, *tests, cwd=tmp_path, env=environment, timeout=400)
     assert tested.returncode == 0, tested.stdout
-    assert f"{2 * len(NAMES) + 3} passed" in tested.stdout
+    assert f"{2 * len(NAMES) + sum(EXAMPLES.values())} passed" in tested.stdout
 
     recipes = [folder / f"{name}.yaml" for name, folder in zip(NAMES.values(), folders, strict=True)]
     checked = completed(PYTHON, "-c", CHECK, *recipes, cwd=tmp_path, env=environment)

@@ -21,17 +21,18 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Meaning, NeededFiles, Result, Spread, Workbench, parameter
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, Workbench, parameter
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.classifier import class_directions
 from cswf_plugins.inception.features import features
 from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.references import PARMAR_2022, SALIMANS_2016
 
-MEANING = Meaning(
-    sentence="How sure a classifier of photographs is of each image, and how many classes it sees among all.",
-    aspect="quality",
-)
+SALIMANS_2016 = r"""@inproceedings{salimans2016improved,
+  author = {Salimans, Tim and Goodfellow, Ian and Zaremba, Wojciech and Cheung, Vicki and Radford, Alec and
+            Chen, Xi},
+  title = {Improved Techniques for Training {GANs}},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2016}
+}"""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,7 +40,7 @@ class InceptionScore(InceptionMetric):
     """Inception score."""
 
     NAME = "inception-score"
-    references = (SALIMANS_2016, PARMAR_2022)
+    references = (SALIMANS_2016, *InceptionMetric.references)
     better = "higher"
     customary = 50_000
     once = True
@@ -50,13 +51,8 @@ class InceptionScore(InceptionMetric):
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for images, and for the network's file with the classifier, which not every such file has."""
-        if data.space.is_image:
-            weights.find(bench, classifier=True)
         super().check(data, bench)
-
-    def needed_files(self) -> NeededFiles | None:
-        """Return the network's file with the classifier, with its checksum compared."""
-        return weights.needed_files(classifier=True)
+        file_with_classifier(bench)
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `inception_score`, or `inception_score_clean`; the parts' deviation is a detail."""
@@ -79,13 +75,50 @@ class InceptionScore(InceptionMetric):
             f"Inception score of {count:,} generated images in random order, mean over {self.splits} parts; "
             f"softmax over {len(classes):,} classes of logits without bias, in float64, {self.resized}"
         )
+        meaning = Meaning(
+            "How sure a classifier of photographs is of each image, and how many classes it sees among all.",
+            aspect="quality",
+        )
         return Result(
             {name: float(scores.mean())},
             self.stated(protocol, comparison),
             details={deviation: float(scores.std(correction=0))},
             spreads=_spread(scores, name, deviation),
-            meanings={name: MEANING},
+            meanings={name: meaning},
         )
+
+
+def file_with_classifier(bench: Workbench) -> weights.Weights:
+    """Return the network's file; raise `DataError` where it has no classifier."""
+    file = weights.find(bench)
+    if file.name != weights.WHOLE:
+        raise DataError(
+            f"metric 'inception-score' needs the network's classifier, and {file.path} has none; put "
+            f"{weights.WHOLE} beside it, or name that file with evaluate.weights (--weights)"
+        )
+    return file
+
+
+def class_directions(comparison: Comparison) -> Tensor:
+    """Return the classifier's matrix in float64, on the evaluation's device: classes × 2,048.
+
+    A row's product with an image's features is the logit of a class, without the classifier's bias.
+    """
+    bench = comparison.bench
+    file = file_with_classifier(bench)
+    bench.used["classifier"] = {"file": file.name, "sha256": file.sha256}
+    matrix = bench.keep(("inception classifier", file.path), lambda: _matrix(file))
+    return matrix.to(comparison.draw.device, torch.float64)
+
+
+def _matrix(file: weights.Weights) -> Tensor:
+    """Read the only matrix of the network: all else in it are convolutions and vectors."""
+    matrices = [tensor.detach() for tensor in file.program("cpu").parameters() if tensor.ndim == 2]
+    if len(matrices) != 1 or matrices[0].shape[1] != 2048:
+        shapes = ", ".join("×".join(map(str, matrix.shape)) for matrix in matrices) or "none"
+        raise DataError(f"{file.path} should have one matrix, classes × 2048, and has {shapes}")
+    matrix: Tensor = matrices[0]
+    return matrix
 
 
 def score_of_logits(logits: Tensor) -> float:

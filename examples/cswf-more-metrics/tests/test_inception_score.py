@@ -1,21 +1,17 @@
 """The Inception score is the customary one, of probabilities that the network's own file gives."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
-import attrs
 import pytest
 import torch
+from cswf_more_metrics import InceptionScore
+from cswf_more_metrics.inception_score import score_of_logits
 from torch import Tensor, nn
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Dataset, Key, Space, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Key, Space, Workbench
 from cswf_core.runs.durable import fingerprint
 from cswf_plugins.inception import network, weights
-from cswf_plugins.metrics.inception_score import InceptionScore, score_of_logits
-from tests.evaluation.conftest import compare
 
 CLASSES = 12
 
@@ -46,8 +42,8 @@ class WholeNetwork(nn.Module):
 
 
 @pytest.fixture
-def alone(tmp_path, monkeypatch) -> Path:
-    """A data folder without any network."""
+def folder(tmp_path, monkeypatch):
+    """The place of the network in a data folder without any."""
     monkeypatch.setenv("CSWF_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / "data/inception"
@@ -55,13 +51,23 @@ def alone(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def put(file: Path, module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a network as clean-fid's file, and have its bytes known."""
-    torch.jit.save(torch.jit.script(module), str(file))
-    monkeypatch.setattr(network, "chosen_engine", lambda device, computed_in: "script")  # it has other layers
-    known = attrs.evolve(weights.WHOLE, sha256=fingerprint(file))
-    monkeypatch.setattr(weights, "WHOLE", known)
-    monkeypatch.setattr(network, "WHOLE", known)
+@pytest.fixture
+def put(folder, monkeypatch):
+    """A function that writes a network as clean-fid's file, and has its bytes known."""
+
+    def put(module: nn.Module) -> None:
+        file = folder / weights.WHOLE
+        torch.jit.save(torch.jit.script(module), str(file))
+        monkeypatch.setattr(network, "chosen_engine", lambda *_: "script")  # it has other layers
+        monkeypatch.setitem(weights.PUBLISHED, weights.WHOLE, fingerprint(file))
+
+    return put
+
+
+def scored(generated: Dataset, seed: int = 0, **parameters: object):
+    """The result, and the bench."""
+    comparison = Comparison(generated, generated, Key(seed, "metric").open())
+    return InceptionScore(**parameters).compute(comparison), comparison.bench
 
 
 def pictures(count: int) -> Dataset:
@@ -95,81 +101,50 @@ def test_one_class_scores_1_and_sure_classes_in_equal_shares_score_their_number(
     assert score_of_logits(never) == pytest.approx(CLASSES)
 
 
-def test_probabilities_are_those_that_the_whole_file_gives_without_its_bias(alone, monkeypatch):
+def test_probabilities_are_those_that_the_whole_file_gives_without_its_bias(put):
     module, generated = WholeNetwork().eval(), pictures(9)
-    put(alone / weights.WHOLE.name, module, monkeypatch)
-    comparison = compare(generated, generated)
-    scored = InceptionScore(splits=1).compute(comparison)
+    put(module)
+    result, bench = scored(generated, splits=1)
     with torch.no_grad():
         shown = generated.images().float()
         unbiased, biased = (module(shown, no_output_bias=each).double().log() for each in (True, False))
-    assert scored.scores["inception_score"] == pytest.approx(score_of_logits(unbiased), rel=1e-4)
-    assert abs(scored.scores["inception_score"] - score_of_logits(biased)) > 0.01
-    assert f"softmax over {CLASSES} classes of logits without bias" in scored.protocol
-    assert not scored.spreads  # of one part
-    used = {"file": weights.WHOLE.name, "sha256": weights.WHOLE.sha256}
-    assert comparison.bench.used == {"weights": used, "classifier": used}
+    assert result.scores["inception_score"] == pytest.approx(score_of_logits(unbiased), rel=1e-4)
+    assert abs(result.scores["inception_score"] - score_of_logits(biased)) > 0.01
+    assert f"softmax over {CLASSES} classes of logits without bias" in result.protocol
+    assert not result.spreads  # of one part
+    used = {"file": weights.WHOLE, "sha256": weights.PUBLISHED[weights.WHOLE]}
+    assert bench.used == {"weights": used, "classifier": used}
 
 
-def test_parts_are_drawn_at_random_and_their_deviation_is_told(alone, monkeypatch):
-    put(alone / weights.WHOLE.name, WholeNetwork(), monkeypatch)
+def test_parts_are_drawn_at_random_and_their_deviation_is_told(put):
+    put(WholeNetwork())
     generated = pictures(40)
-    first, again = (InceptionScore(splits=4).compute(compare(generated, generated)) for _ in range(2))
-    other = InceptionScore(splits=4).compute(
-        attrs.evolve(compare(generated, generated), draw=Key(1, "metric").open())
-    )
+    first, again, other = (scored(generated, seed, splits=4)[0] for seed in (0, 0, 1))
     assert first.scores == again.scores
     assert first.scores != other.scores
     spread = first.spreads["inception_score"]
     deviation = first.details["inception_score_std"]
     assert spread.error == pytest.approx(deviation / math.sqrt(3))  # n − 1 of it, and a mean of four
     assert "inception_score_std" in spread.method
-    assert set(InceptionScore(mode="clean", splits=4).compute(compare(generated, generated)).scores) == {
-        "inception_score_clean"
-    }
+    assert set(scored(generated, mode="clean", splits=4)[0].scores) == {"inception_score_clean"}
 
 
-def test_parts_of_one_image_are_refused():
+def test_what_cannot_be_scored_is_one_sentence(put, folder, monkeypatch):
     with pytest.raises(DataError, match=r"two images for each of 10 parts \(splits\), and there are 19"):
-        InceptionScore().compute(compare(pictures(19), pictures(19)))
-
-
-def test_a_file_without_the_classifier_is_not_enough_and_the_sentence_names_the_right_one(alone, monkeypatch):
-    file = alone / weights.FEATURES.name
-    file.write_bytes(b"the network without its classifier")
-    known = attrs.evolve(weights.FEATURES, sha256=fingerprint(file))
-    monkeypatch.setattr(weights, "FEATURES", known)
-    with pytest.raises(DataError) as error:
-        InceptionScore().check(pictures(2), Workbench())
-    for words in (str(alone), weights.WHOLE.name, f"({file.name}, which is there, has none)", "--weights"):
-        assert words in str(error.value)
-    with pytest.raises(DataError, match=r"has no classifier; inception-2015-12-05\.pt has one"):
-        InceptionScore().check(pictures(2), Workbench(weights=file))
-    assert weights.needed_files().path == file
-    missing = InceptionScore().needed_files()
-    assert missing.path is None
-    assert missing.advice.endswith(f"downloads {weights.WHOLE.name} (96 MB), or put it into {alone}")
-
-
-def test_beside_a_file_without_the_classifier_the_whole_one_is_downloaded(alone, tmp_path, monkeypatch):
-    """The address is a file here: the same code, no internet."""
-    helper = pytest.importorskip("cleanfid.downloads_helper")
-    (alone / weights.FEATURES.name).write_bytes(b"the network without its classifier")
-    put(tmp_path / "offered.pt", WholeNetwork(), monkeypatch)
-    monkeypatch.setattr(helper, "inception_url", (tmp_path / "offered.pt").as_uri())
-    InceptionScore().check(pictures(2), Workbench(download=True))
-    assert InceptionScore().needed_files().path == alone / weights.WHOLE.name
-
-
-def test_a_network_without_one_matrix_is_told(alone, monkeypatch):
+        scored(pictures(19))
+    with pytest.raises(DataError, match="'inception-score' compares images"):
+        InceptionScore().check(Dataset(torch.zeros(2, 9), Space((2,))), Workbench())
     module = WholeNetwork()
     module.layers.append(nn.Linear(4, 5))
-    put(alone / weights.WHOLE.name, module, monkeypatch)
+    put(module)
     with pytest.raises(DataError, match="should have one matrix, classes × 2048, and has 5×4, 12×2048"):
-        InceptionScore(splits=1).compute(compare(pictures(2), pictures(2)))
+        scored(pictures(2), splits=1)
 
 
-def test_points_are_refused_before_the_flow():
-    points = Dataset(torch.zeros(2, 9), Space((2,)))
-    with pytest.raises(DataError, match="'inception-score' compares images"):
-        InceptionScore().check(points, Workbench())
+def test_a_file_without_the_classifier_is_not_enough_and_the_sentence_names_the_right_one(folder, monkeypatch):
+    file = folder / weights.FEATURES
+    file.write_bytes(b"the network without its classifier")
+    monkeypatch.setitem(weights.PUBLISHED, weights.FEATURES, fingerprint(file))
+    for bench in (Workbench(), Workbench(weights=file)):
+        with pytest.raises(DataError, match=f"{file} has none; put {weights.WHOLE} beside it, or .*--weights"):
+            InceptionScore().check(pictures(2), bench)

@@ -1,16 +1,39 @@
-"""A vision transformer as DINOv2 has it: from images to the class token, by the tensors of its file."""
+"""DINOv2: its file, the preparation of images, and its vision transformer, from images to the class token.
+
+Nothing in the file is executed. Images are resized as Stein et al. do it, by Pillow's bicubic filter.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
+import attrs
+import numpy as np
 import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces import NeededFiles, Workbench
+from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.resizing import resizing
+from cswf_core.runs.durable import fingerprint
+from cswf_plugins.datasets.images import data_root
 
+FOLDER = "dinov2"
+NAME = "dinov2_vitl14_pretrain.pth"
+"""ViT-L/14, 1.2 GB, as its authors have published it."""
+ADDRESS = f"dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/{NAME}"
+SIDE = 224
+"""Pixels of the images that the network takes."""
+BATCH = {"cuda": 128, "cpu": 8}
+"""Images of a batch, by the type of device."""
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the red, green and blue of ImageNet's photographs, from 0 to 1."""
+FRACTION = 2.0**22
+"""Pillow rounds the weights of its filter to whole parts of this."""
 PATCH = 14
 """Pixels of a patch's side, in all published sizes."""
 HEAD = 64
@@ -21,6 +44,124 @@ OFFSET = 0.1
 """What the authors' code adds to the side of the grid to which it interpolates positions, and so do we."""
 SIZES = {"cls_token": 3, "pos_embed": 3, "blocks.0.mlp.fc1.weight": 2}
 """The tensors that tell how large a network is, and how many dimensions they have."""
+
+
+@attrs.frozen
+class DinoWeights:
+    """A file of weights."""
+
+    path: Path
+    sha256: str
+
+    def read(self) -> dict[str, Tensor]:
+        """Return its tensors by name, on the CPU; raise where it has anything else."""
+        try:
+            tensors = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # pickles of strangers raise whatever they like
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.path} is not a file of weights ({reason})") from None
+        if not isinstance(tensors, dict) or not all(isinstance(x, Tensor) for x in tensors.values()):
+            raise DataError(f"{self.path} has something else than tensors by name")
+        return {str(name): tensor.float() for name, tensor in tensors.items()}
+
+
+def find(bench: Workbench, named: Path | None) -> DinoWeights:
+    """Return the file that is named, else that under the data's root; raise `DataError` where there is none."""
+    return bench.keep(("dinov2 weights", named), lambda: _find(named))
+
+
+def needed_files() -> NeededFiles:
+    """Return the file under the data's root; it is only seen, as its bytes have no published checksum."""
+    path = _place()
+    advice = f"download {ADDRESS} (1.2 GB) into {path.parent}, if you want this metric"
+    return NeededFiles(name="DINOv2", folder=path.parent, path=path if path.is_file() else None, advice=advice)
+
+
+def _find(named: Path | None) -> DinoWeights:
+    path = _place() if named is None else named.expanduser()
+    if not path.is_file():
+        raise DataError(
+            f"DINOv2's weights: {path} is not a file; download {ADDRESS} to that place, "
+            "or name the file with the metric's parameter weights"
+        )
+    try:
+        return DinoWeights(path, fingerprint(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from None
+
+
+def _place() -> Path:
+    return data_root() / FOLDER / NAME
+
+
+class DinoNetwork:
+    """The features of images, D each."""
+
+    def __init__(self, weights: DinoWeights, device: torch.device) -> None:
+        tensors = {name: tensor.to(device) for name, tensor in read(weights).items()}
+        self.device = device
+        self.batch = BATCH[device.type]
+        self._transformer = VisionTransformer(tensors, SIDE)
+
+    @torch.no_grad()
+    def features(self, images: Tensor, title: str, tell: Tell, *, part: bool = False) -> Tensor:
+        """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×D, float32.
+
+        Batches have one size, and the last is filled up, so that it does not matter which batch of a large set
+        an image is in. A set of less than a batch is filled up if it is a part of a larger one.
+        """
+        rows = torch.empty(len(images), self._transformer.width, device=self.device)
+        for first in range(0, len(images), self.batch):
+            batch = images[first : first + self.batch]
+            count = len(batch)
+            if first or part:
+                batch = torch.cat([batch, batch[:1].expand(self.batch - count, -1, -1, -1)])
+            rows[first : first + count] = self._transformer(prepare(batch.to(self.device)))[:count]
+            tell(title, first + count, len(images))
+        return rows
+
+
+def part_features(weights: DinoWeights, title: str, images: Tensor, device: torch.device, tell: Tell) -> Tensor:
+    """Return the features of some images of a set that several devices share: n×D."""
+    return DinoNetwork(weights, device).features(images, title, tell, part=True)
+
+
+def read(weights: DinoWeights) -> dict[str, Tensor]:
+    """Return a file's tensors by name, on the CPU; raise `DataError` where they are not of such a network."""
+    tensors = weights.read()
+    try:
+        refuse_others(tensors)
+    except DataError as error:
+        raise DataError(f"{weights.path} {error}") from None
+    return tensors
+
+
+def prepare(images: Tensor) -> Tensor:
+    """Return images (n×C×H×W bytes) as the network takes them: n×3×224×224, normalised by ImageNet's colours.
+
+    They are resized as by Pillow, to the bit: first along rows, then along columns, rounded to bytes each time.
+    (Pillow 13 begins with the columns of some images that are not square; published numbers are older.) Sums of
+    bytes times whole parts of 2²² are exact in float64, so every device has the same.
+    """
+    _, channels, height, width = images.shape
+    if channels not in (1, 3):
+        raise DataError(f"DINOv2 takes images of 1 or 3 channels, got {channels}")
+    rows, columns = (_matrix(size, images.device) for size in (height, width))
+    resized = _bytes(rows @ _bytes(images.double() @ columns.T)).float() / 255
+    mean, deviation = (torch.tensor(x, device=images.device).view(3, 1, 1) for x in (MEAN, DEVIATION))
+    return (resized - mean) / deviation
+
+
+def _bytes(values: Tensor) -> Tensor:
+    """Return the nearest whole numbers from 0 to 255; of a half, that above."""
+    return (values + 0.5).floor().clamp(0, 255)
+
+
+def _matrix(size: int, device: torch.device) -> Tensor:
+    """Return the matrix that resizes a line of pixels to the network's size: 224 × size, float64."""
+    weights = resizing(size, SIDE, "bicubic") * FRACTION
+    rounded = np.trunc(weights + np.copysign(0.5, weights)) / FRACTION
+    return torch.from_numpy(rounded).to(device)
 
 
 class VisionTransformer:

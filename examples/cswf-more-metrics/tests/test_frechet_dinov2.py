@@ -1,12 +1,11 @@
 """DINOv2's features are those of its authors' code, of images as Pillow resizes them, and are computed once.
 
 `dinov2_released_code.npz` has the class tokens (3×128, float32, on a CPU) that the authors' vision transformer
-gives for the images and tensors of `dinov2_tensors.py`. It was run from a copy that somebody has put on PyPI
+gives for the images and tensors that are made here. It was run from a copy that somebody has put on PyPI
 (dinov2 0.0.1.dev2); timm 1.0.31 agrees with it where positions are not interpolated.
 """
 
-from __future__ import annotations
-
+import math
 import pickle
 from functools import partial
 from pathlib import Path
@@ -15,24 +14,74 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from cswf_more_metrics import FrechetDinov2, dinov2, frechet_dinov2
+from cswf_more_metrics.dinov2 import (
+    ADDRESS,
+    DEVIATION,
+    MEAN,
+    NAME,
+    DinoNetwork,
+    DinoWeights,
+    VisionTransformer,
+    positions,
+    prepare,
+    refuse_others,
+)
 from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Dataset, Key, Space, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Key, Space, Workbench
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_core.runs.durable import fingerprint
-from cswf_plugins.dinov2 import features as store
-from cswf_plugins.dinov2 import network, transformer
-from cswf_plugins.dinov2.network import DEVIATION, MEAN, DinoNetwork, prepare
-from cswf_plugins.dinov2.transformer import VisionTransformer, positions, refuse_others
-from cswf_plugins.dinov2.weights import ADDRESS, NAME, DinoWeights
-from cswf_plugins.metrics.frechet_dinov2 import FrechetDinov2
-from tests.evaluation.conftest import compare
-from tests.evaluation.dinov2_tensors import SIDE, WIDTH, images, tensors
 
 RELEASED = np.load(Path(__file__).with_name("dinov2_released_code.npz"))["features"]
 CPU = torch.device("cpu")
+WIDTH, DEPTH, GRID, SIDE = 128, 2, 5, 42
+"""D with two heads; blocks; side of the grid of positions; pixels of the images, which are 3×3 patches."""
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """The tensors' shapes by name, in the order of names."""
+    D = WIDTH
+    of_block = {
+        "attn.qkv.weight": (3 * D, D),
+        "attn.qkv.bias": (3 * D,),
+        "attn.proj.weight": (D, D),
+        "mlp.fc1.weight": (4 * D, D),
+        "mlp.fc1.bias": (4 * D,),
+        "mlp.fc2.weight": (D, 4 * D),
+    }
+    vectors = ("attn.proj.bias", "mlp.fc2.bias", "norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias")
+    of_block |= dict.fromkeys((*vectors, "ls1.gamma", "ls2.gamma"), (D,))
+    blocks = {f"blocks.{n}.{name}": shape for n in range(DEPTH) for name, shape in of_block.items()}
+    others = {
+        "cls_token": (1, 1, D),
+        "mask_token": (1, D),
+        "norm.bias": (D,),
+        "norm.weight": (D,),
+        "patch_embed.proj.bias": (D,),
+        "patch_embed.proj.weight": (D, 3, 14, 14),
+        "pos_embed": (1, 1 + GRID**2, D),
+    }
+    return dict(sorted((blocks | others).items()))
+
+
+def tensors(seed: int = 0) -> dict[str, Tensor]:
+    """Random numbers that are the same everywhere: NumPy does not change its old generator."""
+    stream = np.random.RandomState(seed)
+    made = {}
+    for name, shape in shapes().items():
+        matrix = name.endswith(".weight") and len(shape) > 1
+        scale = 2 / math.sqrt(math.prod(shape[1:])) if matrix else 1.0
+        made[name] = torch.from_numpy((stream.standard_normal(shape) * scale).astype(np.float32))
+    return made
+
+
+def images(count: int = 3) -> Tensor:
+    """Images as the network takes them."""
+    numbers = np.random.RandomState(1).standard_normal((count, 3, SIDE, SIDE))
+    return torch.from_numpy(numbers.astype(np.float32))
 
 
 @pytest.fixture
@@ -51,6 +100,11 @@ def pictures(count: int, seed: int = 0, channels: int = 3) -> Dataset:
     return Dataset(x, Space((channels, 8, 8)))
 
 
+def compare(generated: Dataset, real: Dataset, **more: object) -> Comparison:
+    """A comparison on the CPU."""
+    return Comparison(generated, real, Key(0, "metric").open(), **more)
+
+
 def quiet(*_: object) -> None:
     """Hear of progress."""
 
@@ -61,7 +115,7 @@ def test_features_are_those_of_the_authors_code():
 
 
 def test_without_the_authors_offset_in_positions_features_are_others(monkeypatch):
-    monkeypatch.setattr(transformer, "OFFSET", 0.0)
+    monkeypatch.setattr(dinov2, "OFFSET", 0.0)
     assert np.abs(VisionTransformer(tensors(), SIDE)(images()).numpy() - RELEASED).max() > 0.1
 
 
@@ -139,8 +193,8 @@ def test_the_published_network_has_the_plain_name(small):
     for width, name in ((1024, "fd_dinov2"), (768, "fd_dinov2_vitb14"), (384, "fd_dinov2_vits14")):
         rows = Key(0, "rows").open().normal(3, width)
         bench = Workbench()
-        bench.keep((store.NETWORK, "features", real, file), partial(rows.clone))
-        bench.keep((store.NETWORK, "moments", real, file), partial(moments, rows))
+        bench.keep((frechet_dinov2.NETWORK, "features", real, file), partial(rows.clone))
+        bench.keep((frechet_dinov2.NETWORK, "moments", real, file), partial(moments, rows))
         assert set(FrechetDinov2().compute(compare(real, real, bench=bench)).scores) == {name}
 
 
@@ -168,8 +222,8 @@ def test_statistics_of_named_real_images_are_kept_and_used_again(small, monkeypa
 
 
 def test_several_devices_share_the_images(small, monkeypatch):
-    monkeypatch.setattr(network, "BATCH", {"cpu": 2})
-    monkeypatch.setattr(store, "BATCH", {"cpu": 2})
+    monkeypatch.setattr(dinov2, "BATCH", {"cpu": 2})
+    monkeypatch.setattr(frechet_dinov2, "BATCH", {"cpu": 2})
 
     def share_out(work, shown: Tensor, together: int, tell) -> Tensor:
         work = pickle.loads(pickle.dumps(work))  # it goes to other processes
@@ -215,29 +269,24 @@ class Program:
         return open, (str(self.path), "w")
 
 
-def test_a_program_in_the_file_is_not_run(small, tmp_path):
+def test_a_file_of_something_else_is_told_before_the_flow_and_no_program_in_it_is_run(small, tmp_path):
+    def complaint() -> str:
+        with pytest.raises(DataError) as error:
+            FrechetDinov2().check(pictures(2), Workbench())
+        return str(error.value)
+
+    for content in (b"", b"junk", pickle.dumps([1])):
+        small.write_bytes(content)
+        assert "is not a file of weights" in complaint()
+    torch.save([torch.zeros(2)], small)
+    assert "something else than tensors by name" in complaint()
+    torch.save({"weight": torch.zeros(2)}, small)
+    assert "pretrain.pth is not a vision transformer" in complaint()
     torch.save({"cls_token": Program(tmp_path / "executed")}, small)
-    with pytest.raises(DataError, match="is not a file of weights"):
-        FrechetDinov2().check(pictures(2), Workbench())
+    assert "is not a file of weights" in complaint()
     assert not (tmp_path / "executed").exists()
     torch.load(small, weights_only=False)["cls_token"].close()
     assert (tmp_path / "executed").exists()  # it would have been
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", pickle.dumps([1])])
-def test_a_damaged_file_is_told_before_the_flow(small, content):
-    small.write_bytes(content)
-    with pytest.raises(DataError, match="is not a file of weights"):
-        FrechetDinov2().check(pictures(2), Workbench())
-
-
-def test_a_file_of_something_else_is_told(small):
-    torch.save([torch.zeros(2)], small)
-    with pytest.raises(DataError, match="something else than tensors by name"):
-        FrechetDinov2().check(pictures(2), Workbench())
-    torch.save({"weight": torch.zeros(2)}, small)
-    with pytest.raises(DataError, match=r"pretrain\.pth is not a vision transformer .*'cls_token' is missing"):
-        FrechetDinov2().check(pictures(2), Workbench())
 
 
 @pytest.mark.parametrize(
