@@ -58,12 +58,12 @@ units-test-ci:
 units-test-all:
 	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""
 
-# A target alone: `.venv/bin/python -m tests.fuzz --target model --inputs 3000`; one input again: `--input NUMBER`.
+# A target alone: ONLY=model. One input again: also BLOB='…', which Hypothesis prints with a failure.
 INPUTS ?= 1000000
-SEED ?= 0
+ONLY ?= hostile
 
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
+	FUZZ_INPUTS=$(INPUTS) FUZZ_SEED=$(SEED) FUZZ_BLOB='$(BLOB)' $(UNITS) tests/fuzz -k "hostile and $(ONLY)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,184 @@
+"""Data readers: idx, CIFAR, .npz, pictures and packed images."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from cswf_core.checks import check_dataset
+from cswf_core.evaluation.samples import read
+from cswf_core.interfaces import Dataset, DatasetSource, Key
+from cswf_core.packed import PackedImages, find_damage
+from cswf_core.packed.format import Manifest
+from cswf_core.pictures.read import read_picture
+from cswf_plugins.datasets.cifar10 import Cifar10
+from cswf_plugins.datasets.idx import read_idx
+from cswf_plugins.datasets.mnist import Mnist
+from cswf_plugins.datasets.npz import Npz
+from cswf_plugins.datasets.packed import Packed
+from tests.fuzz import values
+from tests.fuzz.files import changed_archive, changed_array, damaged
+from tests.fuzz.oracle import Fault
+from tests.fuzz.target import Target, fresh
+from tests.fuzz.values import chance, pick
+
+NamedFile = tuple[str, bytes]
+
+
+def loaded(source: DatasetSource) -> Dataset:
+    """Load data; raise `DataError` as a flow does, and `Fault` for what it could not use all the same."""
+    data = source.load(Key(0, "data").open())
+    check_dataset(data)
+    if not len(data) or data.x.shape != (data.space.dimension, len(data)):
+        raise Fault(f"data that are none: {tuple(data.x.shape)} numbers, {len(data)} samples of {data.space}")
+    if not bool(torch.isfinite(data.x).all()):
+        raise Fault("data with NaN or infinite values: no word of it")
+    labels = data.conditions.labels
+    if labels is not None and (
+        len(labels) != len(data) or int(labels.min()) < 0 or int(labels.max()) >= len(data.classes)
+    ):
+        raise Fault("data with labels that name no class: no word of it")
+    return data
+
+
+class FileTarget(Target):
+    """A reader of one file: those of the corpus, damaged."""
+
+    def make(self, draw: DrawFn) -> NamedFile:
+        """Return a name and a content."""
+        name = pick(draw, list(self.seeds))
+        return name, self.changed(draw, name, self.seeds[name])
+
+    def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
+        """Return a file with faults."""
+        return damaged(draw, content, list(self.seeds.values()))
+
+
+class IdxTarget(FileTarget):
+    """Files of MNIST: big-endian headers and bytes, gzipped or not."""
+
+    name = "idx"
+
+    def prepare(self) -> None:
+        """Write whole files for both splits, of which one is replaced."""
+        self.root = fresh(self.folder / "mnist", self.seeds)
+
+    def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
+        """Damage what is packed, or the package."""
+        if name.endswith(".gz") and chance(draw, 0.7):
+            return gzip.compress(damaged(draw, gzip.decompress(content)), 1, mtime=0)
+        return super().changed(draw, name, content)
+
+    def read(self, given: NamedFile) -> None:
+        """Read one file; if that is good, all of them as a data set."""
+        name, content = given
+        path = self.root / name
+        path.write_bytes(content)
+        try:
+            read_idx(path, 3 if "images" in name else 1)
+            loaded(Mnist(root=self.root, download=False))
+        finally:
+            path.write_bytes(self.seeds[name])
+
+
+class CifarTarget(FileTarget):
+    """Files of CIFAR-10: records of bytes, or pickles."""
+
+    name = "cifar"
+
+    def prepare(self) -> None:
+        """Make a folder with a whole set in each of both versions."""
+        for name, content in self.seeds.items():
+            names = [name, *(name.replace("test_batch", f"data_batch_{i}") for i in range(1, 6))]
+            fresh(self.folder / f"root of {name}", dict.fromkeys(names, content))
+
+    def read(self, given: NamedFile) -> None:
+        """Read a data set whose test split is the file."""
+        name, content = given
+        root = self.folder / f"root of {name}"
+        (root / name).write_bytes(content)
+        loaded(Cifar10(root=root, download=False, split="test"))
+
+
+class NpzTarget(FileTarget):
+    """Arrays in .npz files, as data and as samples to be scored."""
+
+    name = "npz"
+
+    def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
+        """Change members of the archive."""
+        return changed_archive(draw, content, [pick(draw, list(self.seeds.values()))])
+
+    def read(self, given: NamedFile) -> None:
+        """Read a file as a data set, or as samples."""
+        path = self.folder / "data.npz"
+        path.write_bytes(given[1])
+        if len(given[1]) % 2:
+            loaded(Npz(path=path))
+        elif not bool(torch.isfinite(read(path).samples.x).all()):
+            raise Fault("samples with NaN or infinite values: no word of it")
+
+
+class PicturesTarget(FileTarget):
+    """Pictures: PNG, JPEG, BMP and WebP."""
+
+    name = "pictures"
+
+    def read(self, given: NamedFile) -> None:
+        """Read a picture alone, or in a folder."""
+        name, content = given
+        path = self.folder / name
+        path.write_bytes(content)
+        try:
+            picture = read_picture(path, "RGB" if len(content) % 2 else None)
+            if 0 in picture.size or picture.mode not in ("L", "RGB"):
+                raise Fault(f"a picture of {picture.size} in {picture.mode}: no word of it")
+            if len(content) % 5 == 0:
+                read(self.folder)
+        finally:
+            path.unlink()
+
+
+class PackedTarget(Target):
+    """Packed images: a file of the folder, its content, and whether it is read without being verified."""
+
+    name = "packed"
+
+    def prepare(self) -> None:
+        """Write the folder."""
+        self.manifest = json.loads(self.seeds["manifest.json"])
+        self.arrays = [content for name, content in self.seeds.items() if name.endswith(".npy")]
+        self.pack = fresh(self.folder / "pack", self.seeds)
+        self.digest = loaded(Packed(path=self.pack, verify="always")).digest()
+
+    def make(self, draw: DrawFn) -> tuple[str, bytes, bool]:
+        """Return a file of the folder, changed."""
+        name = pick(draw, [*self.seeds, "manifest.json", "manifest.json"])
+        if name != "manifest.json":
+            return name, changed_array(draw, self.seeds[name], self.arrays), draw(st.booleans())
+        if chance(draw, 0.15):
+            return name, damaged(draw, self.seeds[name]), False
+        return name, values.bytes_of(values.changed(draw, self.manifest)), False
+
+    def read(self, given: tuple[str, bytes, bool]) -> None:
+        """Open the folder and read its images: they are the undisturbed ones, or it is refused."""
+        name, content, trusted = given
+        path = self.pack / name
+        path.write_bytes(content)
+        try:
+            manifest = Manifest.read(self.pack)
+            PackedImages.open(self.pack, manifest)
+            find_damage(self.pack, manifest)
+            data = loaded(Packed(path=self.pack, verify="never" if trusted else "always"))
+            if not trusted and name != "manifest.json" and data.digest() != self.digest:
+                raise Fault(f"silent difference: other images ({name})")
+        finally:
+            path.write_bytes(self.seeds[name])
+
+    def case(self, path):
+        """Return a file of the folder."""
+        return *super().case(path), False
