@@ -28,8 +28,10 @@ accuracy: $(STAMP)
 MINUTES ?= 20
 SEED ?= 0
 
+# One case again: CASE=7:123.
 soak: $(STAMP)
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+	SOAK_SEED=$(SEED) SOAK_CASE=$(CASE) SOAK_CASES=$$((60 * $(MINUTES))) SOAK_UNTIL=$$(($$(date +%s) + 60 * $(MINUTES))) \
+	    $(BIN)/pytest tests/soak -m slow -k disturbed_work --numprocesses 2 --maxschedchunk 1
 
 # Not `--quiet`: MkDocs then counts no warnings, and `--strict` finds none. The variable silences a notice of the theme,
 # whose makers have another one; that says nothing about the pages.
