@@ -1,10 +1,9 @@
-"""The command line in this process: every command with values that nobody expects, or in a damaged folder."""
+"""The command line in this process: every command with its own options, and values that nobody expects."""
 
 from __future__ import annotations
 
 import importlib
 import io
-import json
 import logging
 import os
 import re
@@ -28,9 +27,7 @@ from cswf_core.cli import program
 from cswf_core.errors import CswfError
 from cswf_core.plugins import Registry
 from cswf_core.recipe.render import to_yaml
-from cswf_core.report.pages import compare, single
 from tests.fuzz import oracle, seeds, values
-from tests.fuzz.files import changed_file
 from tests.fuzz.oracle import SECONDS, Fault, TooLong
 from tests.fuzz.target import CORPUS, Target, contents, fresh
 from tests.fuzz.values import chance, pick
@@ -347,129 +344,3 @@ def _commands(group: click.Group, path: tuple[str, ...]) -> list[tuple[tuple[str
         elif command is not None:
             commands.append(((*path, name), command))
     return commands
-
-
-@attrs.frozen
-class DamagedFolder:
-    """A folder with a file changed, and the command that is to read it."""
-
-    file: str
-    content: bytes
-    arguments: tuple[str, ...]
-
-
-_UPDATE = "update done --data more.npz --steps 1 --quiet"
-_EVAL = "eval done --metric sliced-wasserstein --against more.npz"
-_SHARDS = "sample done --count 3 --out shards/ --quiet"
-_SWEEP = "sweep tiny.yaml seed=1,2 --out sweep"
-
-WAYS: dict[str, tuple[str, ...]] = {
-    "stopped/run.json": ("resume stopped --quiet", "report stopped", "update stopped --data more.npz"),
-    "stopped/metrics.jsonl": ("resume stopped --quiet",),
-    "stopped/recipe.yaml": ("resume stopped --quiet",),
-    "done/run.json": (
-        *("resume done", _UPDATE, "sample done --count 2 --force", _EVAL, "inspect done"),
-        "run tiny.yaml --out done --resume --quiet",
-    ),
-    "done/metrics.json": (_EVAL, "run tiny.yaml --out done --force --quiet"),
-    "done/samples.npz": (_EVAL,),
-    "done/checkpoints/manifest.json": (_UPDATE,),
-    "done/counts.safetensors": (_UPDATE,),
-    "sweep/sweep.json": (f"{_SWEEP} --quiet", "report sweep --out page.html"),
-    "sweep/seed=1/run.json": (_SWEEP,),
-    "sweep/seed=1/samples.npz": (_SWEEP,),
-    "sweep/seed=1/frames.npz": (_SWEEP,),
-    "shards/request.json": (_SHARDS,),
-    "shards/manifest.json": (_SHARDS,),
-}
-"""For each file, the commands that read it back."""
-
-
-class RunTarget(Target):
-    """Records, logs, scores, sweeps and requests, read by resume, update, sample, eval, sweep and report."""
-
-    name = "run"
-
-    def prepare(self) -> None:
-        """Make a run that is done, one that was stopped, a sweep, and a folder of shards."""
-        registry = Registry.discover()
-        sections = seeds.recipe(self.folder / "data", "classes")
-        online = {**sections, "model": {"save": False}, "online": {"sets": 2}}
-        framed = {**sections, "outputs": {"frames": 3, "snapshots": [0, 4], "checkpoint_every": 1}}
-        things = {"more.npz": seeds.archive("classes"), "tiny.yaml": to_yaml(framed).encode()}
-        self.made = fresh(self.folder / "made", things)
-        seeds.run(self.made / "done", sections, registry)
-        seeds.run(self.made / "stopped", online, registry, stop=2)
-        seeds.run(self.folder / "counted", online, registry)
-        (self.folder / "counted/counts.safetensors").rename(self.made / "done/counts.safetensors")
-        for line in (f"{_SWEEP} --quiet", _SHARDS, "eval done --metric sliced-wasserstein --quiet"):
-            check(call(self.made, line.split(), patience=PREPARING_S))
-        for page in self.made.rglob("report.html"):
-            page.unlink()
-        self.files = {name: (self.made / name).read_bytes() for name in WAYS}
-
-    def make(self, draw: DrawFn) -> DamagedFolder:
-        """Return a changed file, and a command."""
-        name = pick(draw, list(self.files))
-        content = changed_file(draw, name, self.files[name])
-        return DamagedFolder(name, content, tuple(pick(draw, WAYS[name]).split()))
-
-    def read(self, given: DamagedFolder) -> None:
-        """Change the file, and call the command."""
-        folder = fresh(self.folder / "runs", self.made)
-        (folder / given.file).write_bytes(given.content)
-        check(call(folder, given.arguments))
-
-    def case(self, path: Path) -> DamagedFolder:
-        """Return a case: a JSON file with the file's name, its text and the command's arguments."""
-        document = json.loads(path.read_text("utf-8"))
-        return DamagedFolder(document["file"], document["text"].encode(), tuple(document["arguments"]))
-
-
-REPORTED = {
-    *("run.json", "recipe.yaml", "metrics.jsonl", "metrics.json"),
-    *("samples.npz", "frames.npz", "samples.png", "flow.png"),
-}
-"""Files of a run that a report is made of."""
-
-
-class ReportTarget(Target):
-    """The report's reader: every file of a run's folder; a page comes out whatever is damaged."""
-
-    name = "report"
-
-    def prepare(self) -> None:
-        """Make two runs with all files that a page is made of, of which one will be changed."""
-        sections = seeds.recipe(
-            self.folder / "data",
-            outputs={"frames": 3, "snapshots": [0, 4]},
-            evaluate={"metrics": ["sliced-wasserstein", "class-accuracy"]},
-        )
-        seeds.run(self.folder / "run", sections, Registry.discover())
-        (self.folder / "run/report.html").unlink()
-        self.files = contents(self.folder / "run")
-        assert set(self.files) >= REPORTED
-        fresh(self.folder / "other", self.files)
-        fresh(self.folder / "run", self.files)
-
-    def make(self, draw: DrawFn) -> tuple[str, bytes, bool]:
-        """Return a file, its content, and whether two runs are compared."""
-        name = pick(draw, [*sorted(REPORTED), "run.json", "metrics.json"])
-        if name == "recipe.yaml" and draw(st.booleans()):
-            content = values.bytes_of(draw(values.anything))
-        else:
-            content = changed_file(draw, name, self.files[name])
-        return name, content, chance(draw, 0.3)
-
-    def read(self, given: tuple[str, bytes, bool]) -> None:
-        """Make the page."""
-        name, content, compared = given
-        run, other = self.folder / "run", self.folder / "other"
-        (run / name).write_bytes(content)
-        try:
-            page = compare([run, other]) if compared else single(run)
-        finally:
-            (run / name).write_bytes(self.files[name])
-        page.encode("utf-8")
-        if "<script>alert" in page or "</html>" not in page:
-            raise Fault("a page that is not whole: or with another's script")

@@ -1,27 +1,21 @@
-"""Data readers: idx, CIFAR, .npz, pictures and packed images."""
+"""Data readers of files: idx, CIFAR, .npz and pictures."""
 
 from __future__ import annotations
 
 import gzip
-import json
 
 import torch
-from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from cswf_core.checks import check_dataset
 from cswf_core.evaluation.samples import read
 from cswf_core.interfaces import Dataset, DatasetSource, Key
-from cswf_core.packed import PackedImages, find_damage
-from cswf_core.packed.format import Manifest
 from cswf_core.pictures.read import read_picture
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.idx import read_idx
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
-from cswf_plugins.datasets.packed import Packed
-from tests.fuzz import values
-from tests.fuzz.files import changed_archive, changed_array, damaged
+from tests.fuzz.files import changed_archive, damaged
 from tests.fuzz.oracle import Fault
 from tests.fuzz.target import Target, fresh
 from tests.fuzz.values import chance, pick
@@ -141,44 +135,3 @@ class PicturesTarget(FileTarget):
                 read(self.folder)
         finally:
             path.unlink()
-
-
-class PackedTarget(Target):
-    """Packed images: a file of the folder, its content, and whether it is read without being verified."""
-
-    name = "packed"
-
-    def prepare(self) -> None:
-        """Write the folder."""
-        self.manifest = json.loads(self.seeds["manifest.json"])
-        self.arrays = [content for name, content in self.seeds.items() if name.endswith(".npy")]
-        self.pack = fresh(self.folder / "pack", self.seeds)
-        self.digest = loaded(Packed(path=self.pack, verify="always")).digest()
-
-    def make(self, draw: DrawFn) -> tuple[str, bytes, bool]:
-        """Return a file of the folder, changed."""
-        name = pick(draw, [*self.seeds, "manifest.json", "manifest.json"])
-        if name != "manifest.json":
-            return name, changed_array(draw, self.seeds[name], self.arrays), draw(st.booleans())
-        if chance(draw, 0.15):
-            return name, damaged(draw, self.seeds[name]), False
-        return name, values.bytes_of(values.changed(draw, self.manifest)), False
-
-    def read(self, given: tuple[str, bytes, bool]) -> None:
-        """Open the folder and read its images: they are the undisturbed ones, or it is refused."""
-        name, content, trusted = given
-        path = self.pack / name
-        path.write_bytes(content)
-        try:
-            manifest = Manifest.read(self.pack)
-            PackedImages.open(self.pack, manifest)
-            find_damage(self.pack, manifest)
-            data = loaded(Packed(path=self.pack, verify="never" if trusted else "always"))
-            if not trusted and name != "manifest.json" and data.digest() != self.digest:
-                raise Fault(f"silent difference: other images ({name})")
-        finally:
-            path.write_bytes(self.seeds[name])
-
-    def case(self, path):
-        """Return a file of the folder."""
-        return *super().case(path), False

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import struct
 import warnings
 import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import numpy as np
+import safetensors.torch
+import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from torch import Tensor
 
 from tests.fuzz import values
 from tests.fuzz.values import chance, pick
@@ -140,94 +141,57 @@ def _damage_line(
             lines[number] = line[:place] + word + line[place + pick(draw, (0, 0, 1, 8)) :]
 
 
-SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "U8": 1, "I8": 1, "BOOL": 1}
-"""Bytes of a number, by safetensors' names of types."""
-
-PATTERNS = (b"\0", b"\xff", b"\x7f", b"\x80", b"\x01", b"\0\0\x80\x7f", b"\0\0\xc0\x7f", b"\0\0\x80\xff")
-"""Bytes that a tensor may be filled with: zeros, NaN, infinities, the largest and least numbers."""
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
 
-@attrs.define
-class Tensors:
-    """A safetensors file: types, shapes and bytes by name, and facts in its header."""
-
-    tensors: dict[str, tuple[str, list[int], bytes]]
-    metadata: dict[str, str]
-
-    @classmethod
-    def parse(cls, content: bytes) -> Tensors:
-        """Take a valid file apart."""
-        (length,) = struct.unpack("<Q", content[:8])
-        header = json.loads(content[8 : 8 + length])
-        body = content[8 + length :]
-        metadata = header.pop("__metadata__", {})
-        entries = header.items()
-        parts = {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])]) for name, e in entries}
-        return cls(parts, metadata)
-
-    @property
-    def facts(self) -> Any:
-        """The facts that cswf keeps beside tensors."""
-        return json.loads(self.metadata.get("facts", "null"))
-
-    def header(self) -> dict[str, Any]:
-        """Return the header that belongs to the tensors."""
-        header: dict[str, Any] = {"__metadata__": self.metadata} if self.metadata else {}
-        end = 0
-        for name, (dtype, shape, data) in self.tensors.items():
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}
-            end += len(data)
-        return header
-
-    def content(self, header: Any = None) -> bytes:
-        """Return the file's bytes, with another header if one is given."""
-        text = values.bytes_of(self.header() if header is None else header)
-        text += b" " * (-len(text) % 8)
-        return struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in self.tensors.values())
+def unpacked(content: bytes) -> tuple[dict[str, Tensor], dict[str, str], Any]:
+    """Return tensors, metadata and header of a safetensors file."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return safetensors.torch.load(content), header.get("__metadata__", {}), header
 
 
 def changed_tensors(draw: DrawFn, content: bytes, others: Sequence[bytes] = ()) -> bytes:
     """Return a safetensors file with other facts, tensors or header, mostly one that can be read."""
-    file = Tensors.parse(content)
+    tensors, metadata, header = unpacked(content)
     action = draw(st.integers(0, 9))
-    if action < 4 and "facts" in file.metadata:
-        file.metadata["facts"] = values.text_of(values.changed(draw, file.facts))
-    elif action < 8 and file.tensors:
-        _change_tensor(draw, file, others)
-    elif action == 8:
-        return file.content(values.changed(draw, file.header()))
-    else:
-        return damaged(draw, content, others)
-    return file.content()
+    if action < 4 and "facts" in metadata:
+        metadata["facts"] = values.text_of(values.changed(draw, json.loads(metadata["facts"])))
+    elif action < 9 and tensors:
+        name = pick(draw, list(tensors))
+        tensor = tensors.pop(name)
+        if chance(draw, 0.1):
+            name = pick(draw, [*tensors, f"{name}x", "x", "flow/x", "flow/z", "steps"])
+        if chance(draw, 0.9):
+            tensors[name] = _changed_tensor(draw, tensor, others).contiguous()
+    elif action == 9:
+        text = values.bytes_of(values.changed(draw, header))
+        text += b" " * (-len(text) % 8)
+        return struct.pack("<Q", len(text)) + text + content[8 + int.from_bytes(content[:8], "little") :]
+    return safetensors.torch.save(tensors, metadata)
 
 
-def _change_tensor(draw: DrawFn, file: Tensors, others: Sequence[bytes]) -> None:
-    name = pick(draw, list(file.tensors))
-    dtype, shape, data = file.tensors[name]
-    size = SIZES[dtype]
-    match draw(st.integers(0, 8)):
+def _changed_tensor(draw: DrawFn, tensor: Tensor, others: Sequence[bytes]) -> Tensor:
+    match draw(st.integers(0, 6)):
         case 0:
-            del file.tensors[name]
+            shape = draw(st.lists(st.sampled_from([0, 1, 2, 3, 1000, *tensor.shape]), max_size=3))
+            return torch.zeros(shape, dtype=tensor.dtype)
         case 1:
-            other_name = pick(draw, [*file.tensors, f"{name}x", "x", "flow/x", "flow/z", "steps"])
-            file.tensors[other_name] = file.tensors.pop(name)
+            return tensor.to(pick(draw, TYPES))
         case 2:
-            other_shape = draw(st.lists(st.sampled_from([0, 1, 2, 3, 1000, *shape]), max_size=3))
-            file.tensors[name] = (dtype, other_shape, bytes(math.prod(other_shape) * size))
-        case 3:
-            other = pick(draw, list(SIZES))
-            file.tensors[name] = (other, shape, (data * 8)[: len(data) // size * SIZES[other]])
+            return tensor.permute(*reversed(range(tensor.ndim))).clone()
+        case 3 if others:
+            return pick(draw, list(unpacked(pick(draw, others))[0].values()) or [tensor])
         case 4:
-            file.tensors[name] = (dtype, shape[::-1], data)
-        case 5 if others:
-            source = Tensors.parse(pick(draw, others)).tensors
-            file.tensors[name] = pick(draw, list(source.values()) or [(dtype, shape, data)])
-        case 6:
-            file.tensors[name] = (dtype, shape, (pick(draw, PATTERNS) * len(data))[: len(data)])
-        case _ if data:
-            place = size * draw(st.integers(0, len(data) // size - 1))
-            number = (pick(draw, PATTERNS) * 8)[:size]
-            file.tensors[name] = (dtype, shape, data[:place] + number + data[place + size :])
+            return torch.cat([tensor.reshape(-1), tensor.reshape(-1)])
+    changed = tensor.clone().reshape(-1).view(torch.uint8)
+    size = tensor.element_size()
+    numbers = slice(None)
+    if len(changed) and draw(st.booleans()):
+        first = size * draw(st.integers(0, len(changed) // size - 1))
+        numbers = slice(first, first + size)
+    # Zeros, NaN, infinities, the largest and least numbers, by their last bytes.
+    changed[numbers] = pick(draw, (0, 0xFF, 0x7F, 0x80, 0x01))
+    return changed.view(tensor.dtype).reshape(tensor.shape)
 
 
 SHAPES = (
@@ -338,10 +302,10 @@ def changed_archive(draw: DrawFn, content: bytes, others: Sequence[bytes] = ()) 
     return archive_of(members, zipfile.ZIP_DEFLATED if chance(draw, 0.3) else zipfile.ZIP_STORED)
 
 
-def changed_file(draw: DrawFn, name: str, content: bytes) -> bytes:
-    """Return a file of a run, changed as its ending says."""
+def changed_file(draw: DrawFn, name: str, content: bytes, others: Sequence[bytes] = ()) -> bytes:
+    """Return a file, changed as its ending says; pieces of `others` of its kind may come into it."""
     if chance(draw, 0.1):
-        return damaged(draw, content)
+        return damaged(draw, content, others)
     match name.rpartition(".")[2]:
         case "json":
             return values.bytes_of(values.changed(draw, json.loads(content)))
@@ -349,7 +313,9 @@ def changed_file(draw: DrawFn, name: str, content: bytes) -> bytes:
             rows = values.changed(draw, [json.loads(line) for line in content.splitlines()])
             return b"\n".join(map(values.bytes_of, rows if isinstance(rows, list) else [rows])) + b"\n"
         case "npz":
-            return changed_archive(draw, content)
+            return changed_archive(draw, content, others)
+        case "npy":
+            return changed_array(draw, content, others)
         case "safetensors":
-            return changed_tensors(draw, content)
-    return damaged(draw, content)
+            return changed_tensors(draw, content, others)
+    return damaged(draw, content, others)

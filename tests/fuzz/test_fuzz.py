@@ -14,9 +14,9 @@ import torch
 from hypothesis import HealthCheck, Phase, strategies
 
 from cswf_core.errors import DataError
-from tests.fuzz.commands import CommandTarget, ReportTarget, RunTarget
-from tests.fuzz.data import CifarTarget, IdxTarget, NpzTarget, PackedTarget, PicturesTarget
-from tests.fuzz.models import CheckpointTarget, ModelTarget, ShardTarget
+from tests.fuzz.commands import CommandTarget
+from tests.fuzz.data import CifarTarget, IdxTarget, NpzTarget, PicturesTarget
+from tests.fuzz.folders import CheckpointTarget, ModelTarget, PackedTarget, ReportTarget, RunTarget
 from tests.fuzz.oracle import Fault, judge, limited_memory
 from tests.fuzz.recipes import OverrideTarget, RecipeTarget
 from tests.fuzz.target import CORPUS, Target
@@ -24,8 +24,7 @@ from tests.fuzz.target import CORPUS, Target
 HERE = {
     RecipeTarget: (60, 110_000),
     OverrideTarget: (60, 100_000),
-    ModelTarget: (20, 15_000),
-    ShardTarget: (0, 4_000),
+    ModelTarget: (20, 19_000),
     CheckpointTarget: (0, 2_000),
     RunTarget: (0, 4_000),
     IdxTarget: (150, 300_000),
@@ -135,7 +134,7 @@ def test_a_million_inputs_have_enough_of_each_kind():
         name, _, count = chunk.values
         counts[name] += count
     assert sum(counts.values()) >= 1_000_000
-    least = {"model": 3_000, "checkpoint": 1_000, "shard": 500, "command": 10_000, "recipe": 100_000}
+    least = {"model": 3_000, "checkpoint": 1_000, "command": 10_000, "recipe": 100_000}
     assert {name: counts[name] for name in least if counts[name] < least[name]} == {}
 
 

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from cswf_core.documents import SEAL, seal
-
 HUGE, DEEP, TWICE = "<<huge>>", "<<deep>>", "<<twice>>"
 """Texts that `text_of` writes as a whole number of 5,000 digits, as 3,000 lists inside one another, and as a
 mapping with one key twice."""
@@ -110,13 +108,6 @@ def replaced(document: Any, changes: dict[str, Any]) -> Any:
         *above, last = [int(key) if key.isdecimal() else key for key in path.split(".")]
         at(document, above)[last] = value
     return document
-
-
-def resealed(document: Any) -> Any:
-    """Return a document that has a checksum with the one that the program would have written."""
-    if not isinstance(document, dict) or SEAL not in document:
-        return document
-    return seal({key: value for key, value in document.items() if key != SEAL})
 
 
 def near(draw: DrawFn, value: Any) -> Any:
