@@ -182,7 +182,7 @@ STREAMED = {
 
 
 LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
-"""Kinds of which tests/flow/test_streamed_data.py has the like: they are for `make test-all`."""
+"""Kinds of which tests/flow/test_streamed.py has the like: they are for `make test-all`."""
 
 
 @pytest.mark.parametrize("kind", slow_if(LIKE, STREAMED))
@@ -208,7 +208,7 @@ STREAMED_PARTICLES = {
 
 
 ALIKE = ("classes apart", "a mask", "turns", "noise", "whitened", "tables")
-"""Kinds of which tests/flow/test_streamed_particles.py has the like: they are for `make test-all`."""
+"""Kinds of which tests/flow/test_streamed.py has the like: they are for `make test-all`."""
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""A flow on several ranks ends with the bits of the same flow on one, whatever its parts are."""
+"""A flow on several ranks ends with the bits of the same flow on one, or with one error on all of them."""
 
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from functools import partial
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from cswf_core import hookimpl
-from cswf_core.errors import LostRankError, RunError
+from cswf_core.errors import LostRankError, NotFiniteError, RunError
 from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Part
@@ -28,6 +29,7 @@ from cswf_plugins.coordinates.principal import Principal
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+from tests.conftest import small_flow
 from tests.flow.kinds import KINDS, image_flow, images
 from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
@@ -300,3 +302,21 @@ def test_work_on_many_items_is_shared_out_in_whole_batches(tmp_path):
     rows, *_ = on_ranks(3, tmp_path, worked)
     assert torch.equal(rows[:, 0], items.flatten(1).sum(dim=1).float())
     assert rows[:, 1].tolist() == [4] * 4 + [4] * 4 + [7] * 7
+
+
+def test_all_ranks_end_with_the_same_sentence_when_one_has_particles_that_are_none(tmp_path):
+    def work(ranks):
+        schedule = Constant(steps=9, directions=40)
+        flow = small_flow(cdf=Histogram(), schedule=schedule, ranks=ranks, count=600)
+        steps = iter(flow)
+        for _ in range(3):
+            next(steps)
+        if ranks.rank == 1:
+            flow.particles.stored[0].x[0, 0] = math.nan
+        with pytest.raises(NotFiniteError) as error:
+            next(steps)
+        return str(error.value)
+
+    first, other = on_ranks(2, tmp_path, work, seconds=30)
+    assert first == other
+    assert first.startswith("particles are not finite after step 4 of stage 1 'constant': ")
