@@ -27,7 +27,7 @@ from cswf_core.cli import program
 from cswf_core.errors import CswfError
 from cswf_core.plugins import Registry
 from cswf_core.recipe.render import to_yaml
-from tests.fuzz import oracle, seeds, values
+from tests.fuzz import seeds, values
 from tests.fuzz.oracle import SECONDS, Fault, TooLong
 from tests.fuzz.target import CORPUS, Target, contents, fresh
 from tests.fuzz.values import chance, pick
@@ -143,7 +143,7 @@ def check(outcome: Outcome) -> None:
     if status in (130, 143) and not outcome.stopped:
         raise Fault(f"exit status {status} without a signal: {err}")
     for text in (outcome.out, err):
-        sign = oracle.unprintable(text)
+        sign = next((sign for sign in text if not (sign.isprintable() or sign in "\n\r\t")), "")
         if sign:
             raise Fault(f"a terminal would obey what is printed: {sign!r} in {text[:2000]!r}")
     if status in (1, 2):
@@ -235,7 +235,6 @@ class CommandTarget(Target):
     name = "command"
 
     def prepare(self) -> None:
-        """Make a folder with a tiny thing of each kind, and learn all commands and options from themselves."""
         registry = Registry.discover()
         sections = seeds.recipe(self.folder / "data")
         points = seeds.archive("points")
@@ -259,7 +258,6 @@ class CommandTarget(Target):
         self.here = self._copied()
 
     def make(self, draw: DrawFn) -> tuple[str, ...]:
-        """Return the arguments of a command."""
         path, command = pick(draw, self.commands)
         if path[0] in SLOW:
             path, command = pick(draw, self.commands)
@@ -312,14 +310,12 @@ class CommandTarget(Target):
         return fresh(self.folder / "sandbox" / "deep" / "er", self.made)
 
     def read(self, given: tuple[str, ...]) -> None:
-        """Call the command, and clear up after it."""
         outcome = call(self.here, given)
         if outcome.status != 2 or _names(self.here) != _names(self.made):
             self.here = self._copied()
         check(outcome)
 
     def case(self, path: Path) -> tuple[str, ...]:
-        """Return arguments that are in a file, one a line."""
         return tuple(path.read_text("utf-8").rstrip("\n").split("\n"))
 
 

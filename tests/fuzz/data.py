@@ -43,12 +43,10 @@ class FileTarget(Target):
     """A reader of one file: those of the corpus, damaged."""
 
     def make(self, draw: DrawFn) -> NamedFile:
-        """Return a name and a content."""
         name = pick(draw, list(self.seeds))
         return name, self.changed(draw, name, self.seeds[name])
 
     def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
-        """Return a file with faults."""
         return damaged(draw, content, list(self.seeds.values()))
 
 
@@ -58,17 +56,14 @@ class IdxTarget(FileTarget):
     name = "idx"
 
     def prepare(self) -> None:
-        """Write whole files for both splits, of which one is replaced."""
         self.root = fresh(self.folder / "mnist", self.seeds)
 
     def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
-        """Damage what is packed, or the package."""
         if name.endswith(".gz") and chance(draw, 0.7):
             return gzip.compress(damaged(draw, gzip.decompress(content)), 1, mtime=0)
         return super().changed(draw, name, content)
 
     def read(self, given: NamedFile) -> None:
-        """Read one file; if that is good, all of them as a data set."""
         name, content = given
         path = self.root / name
         path.write_bytes(content)
@@ -85,13 +80,11 @@ class CifarTarget(FileTarget):
     name = "cifar"
 
     def prepare(self) -> None:
-        """Make a folder with a whole set in each of both versions."""
         for name, content in self.seeds.items():
             names = [name, *(name.replace("test_batch", f"data_batch_{i}") for i in range(1, 6))]
             fresh(self.folder / f"root of {name}", dict.fromkeys(names, content))
 
     def read(self, given: NamedFile) -> None:
-        """Read a data set whose test split is the file."""
         name, content = given
         root = self.folder / f"root of {name}"
         (root / name).write_bytes(content)
@@ -104,11 +97,9 @@ class NpzTarget(FileTarget):
     name = "npz"
 
     def changed(self, draw: DrawFn, name: str, content: bytes) -> bytes:
-        """Change members of the archive."""
         return changed_archive(draw, content, [pick(draw, list(self.seeds.values()))])
 
     def read(self, given: NamedFile) -> None:
-        """Read a file as a data set, or as samples."""
         path = self.folder / "data.npz"
         path.write_bytes(given[1])
         if len(given[1]) % 2:
@@ -123,7 +114,6 @@ class PicturesTarget(FileTarget):
     name = "pictures"
 
     def read(self, given: NamedFile) -> None:
-        """Read a picture alone, or in a folder."""
         name, content = given
         path = self.folder / name
         path.write_bytes(content)

@@ -102,7 +102,11 @@ class FolderTarget(Target):
         self.made = self.folder / "made"
         self.build()
         self.files = {path.name: contents(self.inside(path)) for path in sorted(self.made.iterdir())}
-        self.answers = {kind: self.answer(self.made / kind, Changes(kind, {})) for kind in self.files}
+        self.answers = {kind: self.answer(self.copied(kind), Changes(kind, {})) for kind in self.files}
+
+    def copied(self, kind: str) -> Path:
+        """Return a copy of an undisturbed folder, as commands write into theirs."""
+        return fresh(self.folder / "copy", self.made / kind)
 
     @abc.abstractmethod
     def build(self) -> None:
@@ -144,7 +148,7 @@ class FolderTarget(Target):
         return values.changed(draw, manifest)
 
     def read(self, given: Changes) -> None:
-        folder = fresh(self.folder / "copy", self.made / given.kind)
+        folder = self.copied(given.kind)
         for name, content in given.files.items():
             path = self.inside(folder) / name
             path.unlink() if content is None else path.write_bytes(content)
@@ -206,7 +210,7 @@ class CheckpointTarget(FolderTarget):
             seeds.run(self.made / kind, sections, self.registry, stop=3)
             (self.made / kind / "report.html").unlink(missing_ok=True)
             whole = seeds.run(self.folder / "whole", sections, self.registry)
-            assert self.answer(fresh(self.folder / "copy", self.made / kind), Changes(kind, {})) == whole
+            assert self.answer(self.copied(kind), Changes(kind, {})) == whole
             fresh(self.folder / "whole").rmdir()
 
     def inside(self, folder: Path) -> Path:

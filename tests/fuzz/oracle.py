@@ -86,31 +86,15 @@ def judge(answer: Callable[[], Any], seconds: float = SECONDS) -> str:
                 answer()
         return "accepted"
     except CswfError as error:
-        fault = fault_of(str(error))
-        if not fault:
-            return "refused"
-        raise Fault(fault) from error
+        lines = str(error).split("\n")  # a list of mistakes has a line for each
+        if not any(line.strip() for line in lines):
+            raise Fault("an error without words") from error
+        if max(map(len, lines)) > LONGEST:
+            raise Fault(f"a sentence of more than {LONGEST} characters") from error
+        return "refused"
     except TooLong as error:
         stack = "".join(traceback.format_exception(error, chain=False))
     except (SystemExit, KeyboardInterrupt) as error:
         raise Fault(f"it ends with {error!r}") from error
     # Not from `error`: where it was interrupted varies, and would be a group of its own each time.
     raise Fault(f"not answered in {seconds:g} s:\n{stack[-4000:]}")
-
-
-def fault_of(sentence: str) -> str:
-    """Return what is wrong with an error's words; nothing if they can be read.
-
-    A list of mistakes has a line for each, so that lines are allowed; signs that move a cursor are looked for
-    where they are printed, by the target `command`.
-    """
-    if not sentence.strip():
-        return "an error without words"
-    if max(map(len, sentence.split("\n"))) > LONGEST:
-        return f"a sentence of more than {LONGEST} characters"
-    return ""
-
-
-def unprintable(text: str) -> str:
-    """Return the first sign of a text that a terminal would obey instead of showing it, or nothing."""
-    return next((sign for sign in text if not (sign.isprintable() or sign in "\n\r\t")), "")

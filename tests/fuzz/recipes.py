@@ -39,7 +39,6 @@ class RecipeTarget(Target):
     name = "recipe"
 
     def prepare(self) -> None:
-        """Read the recipes, and load the plugins once."""
         self.registry = Registry.discover()
         own = [content.decode() for content in self.seeds.values()]
         built_in = [source.path.read_text("utf-8") for _, source in sorted(builtin_recipes().items())]
@@ -51,7 +50,6 @@ class RecipeTarget(Target):
         self.words = [*sorted(words - {""}), *WORDS]
 
     def make(self, draw: DrawFn) -> bytes:
-        """Return a changed recipe, as a tree or as a text."""
         if draw(st.booleans()):
             return values.bytes_of(values.changed(draw, pick(draw, self.trees), [pick(draw, self.trees)]))
         text = damaged_text(draw, pick(draw, self.texts), self.words, [pick(draw, self.texts)])
@@ -59,13 +57,11 @@ class RecipeTarget(Target):
         return damaged(draw, content) if chance(draw, 0.1) else content
 
     def read(self, given: bytes) -> None:
-        """Read a recipe; one that is good reads the same when it is written and read again."""
         path = self.folder / "recipe.yaml"
         path.write_bytes(given)
         check_recipe(path, (), self.registry)
 
     def case(self, path: Path) -> bytes:
-        """Return a recipe."""
         return path.read_bytes()
 
 
@@ -100,7 +96,6 @@ class OverrideTarget(Target):
     name = "override"
 
     def prepare(self) -> None:
-        """Collect keys and values of recipes."""
         self.registry = Registry.discover()
         self.recipes = [CORPUS / "recipe" / name for name in ("small.yaml", "sections.yaml")]
         sources = [*self.recipes, "digits", "toy-cswf", "cifar10-model"]
@@ -109,7 +104,6 @@ class OverrideTarget(Target):
         self.words = sorted({word for each in flat for word in each.values()})
 
     def make(self, draw: DrawFn) -> tuple[int, tuple[str, ...]]:
-        """Return a recipe's number, and one to three overrides."""
         number = draw(st.integers(0, len(self.recipes) - 1))
         return number, tuple(self._override(draw) for _ in range(draw(st.integers(1, 3))))
 
@@ -135,9 +129,7 @@ class OverrideTarget(Target):
         return f"{key}{sign}{word}".encode("utf-8", "replace").decode()
 
     def read(self, given: tuple[int, tuple[str, ...]]) -> None:
-        """Load the recipe with the overrides."""
         check_recipe(self.recipes[given[0]], given[1], self.registry)
 
     def case(self, path: Path) -> tuple[int, tuple[str, ...]]:
-        """Return overrides that are in a file, one a line."""
         return 0, tuple(path.read_text("utf-8").split("\n"))

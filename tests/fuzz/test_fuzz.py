@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, strategies
 from cswf_core.errors import DataError
 from tests.fuzz.commands import CommandTarget
 from tests.fuzz.data import CifarTarget, IdxTarget, NpzTarget, PicturesTarget
-from tests.fuzz.folders import CheckpointTarget, ModelTarget, PackedTarget, ReportTarget, RunTarget
+from tests.fuzz.folders import Changes, CheckpointTarget, ModelTarget, PackedTarget, ReportTarget, RunTarget
 from tests.fuzz.oracle import Fault, judge, limited_memory
 from tests.fuzz.recipes import OverrideTarget, RecipeTarget
 from tests.fuzz.target import CORPUS, Target
@@ -196,6 +196,15 @@ def test_planted_faults_are_seen_and_read_again_by_what_is_printed(fault, tmp_pa
     with pytest.raises(type(failed.value)):
         fuzz(target, "another", 300, re.search(r"reproduce_failure\(.*, b'(.*)'\)", printed)[1])
     assert set(target.given) == {70}
+
+
+def test_another_result_without_a_word_is_a_fault(prepared, monkeypatch):
+    target = prepared("packed")
+    target.read(Changes("pack", {}))
+    monkeypatch.setitem(target.answers, "pack", "another")
+    target.read(Changes("pack", {}, forged=True))
+    with pytest.raises(Fault, match="silent difference"):
+        target.read(Changes("pack", {}))
 
 
 def test_inputs_are_those_of_a_seed(tmp_path):
