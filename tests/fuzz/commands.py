@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -115,7 +116,9 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     `patience` are the seconds of work after which a command is looked at.
     """
     watch = Stopwatch()
-    outputs = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    # Files with names: a command may give away the descriptor of what it prints to.
+    paths = [Path(tempfile.gettempdir()) / f"cswf-fuzz-{os.getpid()}-{name}" for name in ("out", "err")]
+    outputs = [io.TextIOWrapper(path.open("wb"), encoding="utf-8", write_through=True) for path in paths]
     before = signal.signal(signal.SIGPROF, watch.look)
     signal.setitimer(signal.ITIMER_PROF, patience, patience)
     status: object = None
@@ -129,7 +132,11 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-    out, err = (output.buffer.getvalue().decode("utf-8", "replace") for output in outputs)  # type: ignore[attr-defined]
+        for output in outputs:
+            output.close()
+        out, err = (path.read_text("utf-8", "replace") for path in paths)
+        for path in paths:
+            path.unlink()
     return Outcome(int(str(status or 0)), out, err, watch.stopped, "--traceback" in arguments)
 
 
