@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 from tests.fuzz.oracle import judge
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
-"""Small valid files of each format, and named cases; `python -m tests.fuzz.seeds` makes the former anew."""
+"""Small valid files of each format, and named cases."""
 
 
 class Target(abc.ABC):
