@@ -29,8 +29,10 @@ accuracy: $(STAMP)
 MINUTES ?= 20
 SEED ?= 0
 
+# One case again: CASE=7:123.
 soak: $(STAMP)
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+	SOAK_SEED=$(SEED) SOAK_CASE=$(CASE) SOAK_CASES=$$((60 * $(MINUTES))) SOAK_UNTIL=$$(($$(date +%s) + 60 * $(MINUTES))) \
+	    $(BIN)/pytest tests/soak -m slow -k disturbed_work --numprocesses 2 --maxschedchunk 1
 
 size: $(STAMP)
 	$(BIN)/python -m tests.project.size
@@ -62,12 +64,12 @@ units-test-ci:
 units-test-all:
 	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""
 
-# A target alone: `.venv/bin/python -m tests.fuzz --target model --inputs 3000`; one input again: `--input NUMBER`.
+# A target alone: ONLY=model. One input again: also BLOB='…', which Hypothesis prints with a failure.
 INPUTS ?= 1000000
-SEED ?= 0
+ONLY ?= hostile
 
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
+	FUZZ_INPUTS=$(INPUTS) FUZZ_SEED=$(SEED) FUZZ_BLOB='$(BLOB)' $(UNITS) tests/fuzz -k "hostile and $(ONLY)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -121,7 +121,7 @@ def test_of_all_particles_some_must_take_part():
     [
         (100, 60, 12, 1.57),
         pytest.param(100, 120, 6, 1.59, marks=pytest.mark.slow),
-        (400, 60, 12, 1.24),
+        pytest.param(400, 60, 12, 1.24, marks=pytest.mark.slow),
         pytest.param(1600, 60, 12, 1.07, marks=pytest.mark.slow),
     ],
 )

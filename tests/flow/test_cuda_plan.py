@@ -182,12 +182,12 @@ STREAMED = {
 
 
 LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
-"""Kinds of which tests/flow/test_streamed_data.py has the like: they are for `make test-all`."""
+"""Kinds of which tests/flow/test_streamed.py has the like: they are for `make test-all`."""
 
 
 @pytest.mark.parametrize("kind", slow_if(LIKE, STREAMED))
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
-    case = {"directions": 40, **STREAMED[kind]}
+    case = {"directions": 40, "steps": 1, **STREAMED[kind]}
     wanted = build(HalfStepper, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 48, "cuda": 48})
@@ -208,7 +208,7 @@ STREAMED_PARTICLES = {
 
 
 ALIKE = ("classes apart", "a mask", "turns", "noise", "whitened", "tables")
-"""Kinds of which tests/flow/test_streamed_particles.py has the like: they are for `make test-all`."""
+"""Kinds of which tests/flow/test_streamed.py has the like: they are for `make test-all`."""
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     count, width = 60, 32
     if DEVICE.type == "cpu":  # blocks begin with a tile: NumPy's last digits may depend on the place in one
         count, width = 2 * WIDEST_TILE - 28, WIDEST_TILE
-    case = {"directions": 40, "count": count, **STREAMED_PARTICLES[kind]}
+    case = {"directions": 40, "steps": 1, "count": count, **STREAMED_PARTICLES[kind]}
     whole = build(HalfStepper, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)

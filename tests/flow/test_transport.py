@@ -1,21 +1,28 @@
-"""The CDF plugin at work in the engine: rows at a time, strata, operators and what plugins may do."""
+"""The CDF plugin at work: rows at a time, strata, parts that it is fitted to, and tables of its maps."""
 
 from __future__ import annotations
 
 import attrs
+import numpy as np
 import pytest
 import torch
 
-from cswf_core.errors import PluginError
-from cswf_core.interfaces import DenseProjection, Key
+import cswf_core
+from cswf_core.errors import PluginError, RunError
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.settings import TableRequest
+from cswf_core.interfaces import DenseProjection, Key, Part, Rows
+from cswf_core.kernels import tables
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
-from tests.conftest import small_flow
+from tests.conftest import random_data, small_flow
+from tests.flow.test_snapshot import image_flow
 
 
 def test_kept_directions_keep_the_datas_counts():
@@ -143,3 +150,154 @@ def test_groups_are_the_classes_that_are_there():
     assert classes.labels.tolist() == [1, 2]
     assert torch.equal(classes.labels[index.long()], flow.particles.conditions.labels)
     assert index.dtype == torch.uint8
+
+
+CDFS = [(Sorted, {}), (Histogram, {"bins": 64}), (Spline, {"knots": 20})]
+
+
+def samples_of(kind, parameters, **changes):
+    schedule = Constant(steps=5, directions=60)
+    return small_flow(cdf=kind(**parameters, **changes), schedule=schedule).run().digest()
+
+
+@pytest.mark.parametrize(("kind", "parameters"), CDFS)
+def test_all_of_them_are_no_part_and_a_part_is_the_same_part_again(kind, parameters):
+    whole = samples_of(kind, parameters)
+    assert samples_of(kind, parameters, particles=Part(share=1.0), data=Part(count=40)) == whole
+    assert samples_of(kind, parameters, particles=Part(count=10**6)) == whole
+    parts = {"particles": Part(share=0.5), "data": Part(count=15)}
+    assert samples_of(kind, parameters, **parts) == samples_of(kind, parameters, **parts)
+    alone = [samples_of(kind, parameters, **{side: part}) for side, part in parts.items()]
+    assert len({whole, *alone, samples_of(kind, parameters, **parts)}) == 4
+
+
+def test_each_step_draws_other_particles_and_data():
+    seen = []
+
+    class Spy(Sorted):
+        def fit(self, values):
+            seen.append(values[0].clone())
+            return super().fit(values)
+
+    spy = Spy(particles=Part(count=7), data=Part(share=0.25))
+    schedule = Constant(steps=3, directions=4, step_size=1e-9)  # particles stay where they are
+    small_flow(cdf=spy, schedule=schedule, reuse=None).run()
+    assert sorted(map(len, seen)) == [7] * 3 + [10] * 3
+    particles = [values.sort().values for values in seen if len(values) == 7]
+    assert not torch.allclose(particles[0], particles[1])
+
+
+@pytest.mark.parametrize("cdf", ["histogram", "sorted"])
+def test_digits_are_reached_by_parts_of_the_particles_and_data(cdf):
+    """From 0.82, and with all particles and data to 0.07; a part adds noise of its own at every step."""
+    shared = ["particles.count=300", "schedule.steps=20", "schedule.directions=128", "data.classes=[0, 1, 2]"]
+    shared += ["projection=uniform"]
+    parts = ["cdf.particles={share: 0.7}", "cdf.data={count: 400}"]
+    flow = cswf_core.build_flow("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
+    distances = [state.distance for state in flow]
+    assert distances[0] > 0.8
+    assert max(distances[10:]) < 0.2
+
+
+def test_a_part_says_how_many_or_how_large_a_share():
+    with pytest.raises(ValueError, match="one of the two"):
+        Part(share=0.5, count=3)
+    with pytest.raises(ValueError, match="one of the two"):
+        Part()
+    assert [Part(share=0.1).of(count) for count in (1000, 10, 1)] == [100, 2, 1]
+
+
+def test_where_each_class_has_a_flow_all_samples_count():
+    data = random_data(n=40)
+    with pytest.raises(RunError, match="has a flow for each class"):
+        small_flow(data, condition=Separate(), cdf=Sorted(particles=Part(count=2)))
+    with pytest.raises(RunError, match="leave out offline"):
+        small_flow(data, condition=Separate(), offline=5)
+
+
+def test_a_part_of_the_data_cannot_be_counted_online_and_one_of_the_particles_can():
+    with pytest.raises(RunError, match="is fitted to a part of the data, drawn anew at every step"):
+        small_flow(cdf=Histogram(bins=64, data=Part(share=0.5)), sets=2)
+    assert torch.isfinite(small_flow(cdf=Histogram(bins=64, particles=Part(share=0.5)), sets=2).run().x).all()
+
+
+def interpolated(values, tables):
+    """δ of each value by NumPy's rule: H×n."""
+    positions, displacements = tables.positions[0].double().numpy(), tables.displacements[0].double().numpy()
+    inside = np.clip(values, positions[:, :1], positions[:, -1:])
+    delta = [np.interp(v, p, d) for v, p, d in zip(inside, positions, displacements, strict=True)]
+    return torch.from_numpy(np.stack(delta) + inside - values)
+
+
+def directions(flow, step: int):
+    return next(flow.setup.sampler(flow.stages[0]).batches(flow.settings.seed, 0, step, check=False))
+
+
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
+def test_moving_by_the_tables_is_nearly_the_step_itself(condition):
+    request = TableRequest(knots=400)
+    parts = {"condition": condition, "cdf": Sorted(), "tables": request, "dtype": torch.float64}
+    flow = small_flow(**parts, count=30)
+    before = flow.particles.x.clone()
+    state = next(iter(flow))
+    theta = directions(flow, 0)
+    cloud = Cloud(before, flow.particles.conditions)
+    p = theta.project(cloud)
+    move = theta.adjoint(interpolated(p.numpy(), state.tables), cloud) * state.eta / p.shape[0]
+    missed, moved = (before + move - flow.particles.x).abs().mean(), (flow.particles.x - before).abs().mean()
+    assert missed < 0.02 * moved
+
+
+def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
+    sorted_ = [s.tables for s in image_flow(tables=TableRequest(knots=9))]
+    monkeypatch.setattr("cswf_core.flow.directions.PAYS_BELOW", -1.0)
+    dense = [s.tables for s in image_flow(tables=TableRequest(knots=9))]
+    for one, other in zip(sorted_, dense, strict=True):
+        torch.testing.assert_close(one.positions, other.positions, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("slab", [7, 16, 1000])
+def test_a_share_of_the_directions_is_the_first_of_each_batch(slab, monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 16)
+    every = [s.tables for s in image_flow(tables=TableRequest(knots=5))]
+    flow = image_flow(tables=TableRequest(knots=5, share=0.5))
+    flow.budget.slab = slab
+    half = [s.tables for s in flow]
+    chosen = [*range(8), *range(16, 24), *range(32, 36)]  # 16 + 16 + 8 directions
+    for whole, part in zip(every, half, strict=True):
+        torch.testing.assert_close(part.positions, whole.positions[:, chosen], atol=1e-4, rtol=0)
+
+
+def test_only_some_steps_hand_out_tables_and_all_move_by_them(monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.settings.FIRST_STEPS", 1)
+    flow = image_flow(tables=TableRequest(knots=5, every=2))
+    assert [s.tables is not None for s in flow] == [True, True, False, True] * 3
+    assert flow.samples().digest() == image_flow(tables=TableRequest(knots=5)).run().digest()
+    assert flow.samples().digest() != image_flow().run().digest()
+
+
+def test_tables_are_rounded_and_particles_move_by_what_was_rounded():
+    flow = image_flow(tables=TableRequest(knots=9, dtype=torch.float16))
+    before = flow.particles.x.clone()
+    state = next(iter(flow))
+    assert state.tables.positions.dtype == torch.float16
+    theta = directions(flow, 0)
+    cloud = Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)
+    rows = Rows.of(theta.project(cloud))
+    tables.displace(rows, state.tables.positions[0], state.tables.displacements[0])
+    move = flow.stages[0].upsampling.up(theta.adjoint(rows.values, cloud)) * state.eta / rows.values.shape[0]
+    torch.testing.assert_close(before + move, flow.particles.x, atol=1e-5, rtol=0)
+
+
+def test_strata_have_tables_of_their_own():
+    flow = small_flow(condition=Separate(), cdf=Histogram(bins=64), tables=TableRequest(knots=5))
+    assert next(iter(flow)).tables.positions.shape == (3, 300, 5)
+
+
+def test_levels_rise_from_0_to_1_and_are_dense_at_both_ends():
+    levels = TableRequest(knots=33).levels(torch.empty(0, dtype=torch.float64))
+    assert levels[0] == 0
+    assert levels[-1] == 1
+    assert (levels.diff() > 0).all()
+    assert levels[1] < 1 / 32 / 4
+    torch.testing.assert_close(levels, 1 - levels.flip(0))

@@ -1,5 +1,5 @@
-"""Fuzzing: a million hostile files and command lines, each answered with a result or with one sentence.
+"""Fuzzing: hostile files and command lines, each answered with a result or with one sentence.
 
-`make fuzz`, or `python -m tests.fuzz --inputs 1000000 --seed 0`. Input number n of a target and a seed is
-always the same, so that `python -m tests.fuzz --target model --seed 0 --input 1234` does that one again.
+`make fuzz` reads a million, `make test` some hundred of each target. Hypothesis draws them from strategies that
+know the formats, finds the smallest that fails, and prints what reads that one again: see CONTRIBUTING.md.
 """

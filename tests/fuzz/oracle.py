@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import faulthandler
 import resource
 import signal
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
-
-import attrs
+from typing import Any
 
 from cswf_core.errors import CswfError
 
 SECONDS = 2.0
 """Time on a core, not on a clock, that an answer may take: other work on the machine is no false alarm."""
 
+PATIENCE_S = 90.0
+"""Seconds on a clock after which a process that waits, or never returns to Python, is ended."""
+
 ROOM = 1 << 30
-"""Bytes of address space that a worker may take beyond what it begins with (RLIMIT_AS)."""
+"""Bytes of address space that a process may take beyond what it begins with (RLIMIT_AS)."""
+
+LARGEST_FILE = 1 << 28
 
 LONGEST = 20_000
 """Characters of a sentence, or of one in a list of mistakes."""
-
-Kind = Literal["accepted", "refused", "failure"]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Fault(Exception):  # noqa: N818
@@ -39,18 +38,6 @@ class TooLong(BaseException):
     """The time is over."""
 
 
-@attrs.frozen
-class Verdict:
-    """What an input was answered with."""
-
-    kind: Kind
-    group: str = ""
-    """Of a failure: its type and place, which all failures of one cause share."""
-    detail: str = ""
-    """Of a failure: the traceback's end, or what is wrong."""
-    seconds: float = 0.0
-
-
 @contextmanager
 def limited_time(seconds: float = SECONDS) -> Iterator[None]:
     """Raise `TooLong` after so many seconds of work of this process, user's and system's."""
@@ -59,72 +46,55 @@ def limited_time(seconds: float = SECONDS) -> Iterator[None]:
         raise TooLong
 
     before = signal.signal(signal.SIGPROF, end)
+    faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
     signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGPROF, before)
 
 
-def limit_memory(room: int = ROOM) -> None:
+@contextmanager
+def limited_memory(room: int = ROOM) -> Iterator[None]:
     """Let this process have so much more address space than it has now, and write no large files."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + room
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
+    limits = {
+        resource.RLIMIT_AS: pages * resource.getpagesize() + room,
+        resource.RLIMIT_FSIZE: LARGEST_FILE,
+    }
+    before = {kind: resource.getrlimit(kind) for kind in limits}
+    for kind, limit in limits.items():
+        resource.setrlimit(kind, (limit, before[kind][1]))
+    try:
+        yield
+    finally:
+        for kind, limits_before in before.items():
+            resource.setrlimit(kind, limits_before)
 
 
-def judge(answer: Callable[[], Any], seconds: float = SECONDS) -> Verdict:
-    """Call a function that reads an input, and say how it was answered."""
-    began = time.process_time()
+def judge(answer: Callable[[], Any], seconds: float = SECONDS) -> str:
+    """Call a function that reads an input; return whether it was `accepted` or `refused`, or raise.
+
+    Any other exception comes out as it is. Hypothesis groups failures by their types and places.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with limited_time(seconds):
                 answer()
-        kind, group, detail = "accepted", "", ""
+        return "accepted"
     except CswfError as error:
-        fault = fault_of(str(error))
-        kind, group, detail = ("failure", *_described(error, fault)) if fault else ("refused", "", "")
+        lines = str(error).split("\n")  # a list of mistakes has a line for each
+        if not any(line.strip() for line in lines):
+            raise Fault("an error without words") from error
+        if max(map(len, lines)) > LONGEST:
+            raise Fault(f"a sentence of more than {LONGEST} characters") from error
+        return "refused"
     except TooLong as error:
-        kind, group, detail = "failure", *_described(error, f"not answered in {seconds:g} s")
-    except Fault as error:
-        kind, group, detail = "failure", str(error).partition(": ")[0], str(error)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        kind, group, detail = "failure", *_described(error, "")
-    return Verdict(kind, group, detail, time.process_time() - began)
-
-
-def fault_of(sentence: str) -> str:
-    """Return what is wrong with an error's words; nothing if they can be read.
-
-    A list of mistakes has a line for each, so that lines are allowed; signs that move a cursor are looked for
-    where they are printed, by the target `command`.
-    """
-    if not sentence.strip():
-        return "an error without words"
-    if max(map(len, sentence.split("\n"))) > LONGEST:
-        return f"a sentence of more than {LONGEST} characters"
-    return ""
-
-
-def unprintable(text: str) -> str:
-    """Return the first sign of a text that a terminal would obey instead of showing it, or nothing."""
-    return next((sign for sign in text if not (sign.isprintable() or sign in "\n\r\t")), "")
-
-
-def _described(error: BaseException, words: str) -> tuple[str, str]:
-    """Return the group of a failure, and its traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if ("cswf_core" in f.filename or "cswf_plugins" in f.filename)]
-    last = (ours or frames)[-1] if frames else None
-    place = "?" if last is None else f"{_short(last.filename)}:{last.lineno} {last.name}"
-    title = f"{type(error).__name__} at {place}" + (f" ({words})" if words else "")
-    lines = "".join(traceback.format_exception(error, chain=False))
-    return title, lines if len(lines) < 4000 else f"{lines[:1500]}\n…\n{lines[-2500:]}"
-
-
-def _short(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else "/".join(path.parts[-2:])
+        stack = "".join(traceback.format_exception(error, chain=False))
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise Fault(f"it ends with {error!r}") from error
+    # Not from `error`: where it was interrupted varies, and would be a group of its own each time.
+    raise Fault(f"not answered in {seconds:g} s:\n{stack[-4000:]}")

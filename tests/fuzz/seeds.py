@@ -1,7 +1,7 @@
-"""Tiny runs, models, sweeps and shards, made by the program as it is now: what tampering begins with.
+"""Tiny runs and data, made by the program as it is now: what tampering begins with.
 
-They are made when fuzzing begins, in some seconds, and not kept in the corpus: a checkpoint of other versions
-of packages goes on with a warning, and that would hide differences.
+They are not kept in the corpus: a checkpoint of other versions of packages goes on with a warning, and that
+would hide differences.
 """
 
 from __future__ import annotations

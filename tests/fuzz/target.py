@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import abc
-import random
 import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.fuzz.oracle import Verdict, judge
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from tests.fuzz.oracle import judge
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
-"""Small valid files of each format, and named cases; `python -m tests.fuzz.corpus` makes the former anew."""
+"""Small valid files of each format, and named cases."""
 
 
 class Target(abc.ABC):
     """A reader, what it is given, and how its answers are judged."""
 
     name: ClassVar[str]
-    share: ClassVar[int]
-    """Inputs of a million that it gets."""
-    chunk: ClassVar[int] = 500
-    """Inputs that a worker takes at a time."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the target's own, and empty; it may write what it likes there."""
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def corpus(self) -> Path:
-        """The folder of valid files."""
-        return CORPUS / self.name
-
-    @property
-    def cases(self) -> list[Path]:
-        """The named cases: inputs that were once answered wrongly."""
-        return sorted((self.corpus / "cases").glob("*"))
+        self.folder = fresh(folder)
+        self.corpus = CORPUS / self.name
+        self.seeds = contents(self.corpus) if self.corpus.is_dir() else {}
+        """The valid files."""
+        self.prepare()
 
     def prepare(self) -> None:  # noqa: B027
-        """Make what all inputs need, once, before workers are forked."""
-
-    def enter(self, folder: Path) -> None:
-        """Go on in a worker, in a folder of its own."""
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        """Make what all inputs need, once."""
 
     @abc.abstractmethod
-    def make(self, rng: random.Random) -> Any:
+    def make(self, draw: DrawFn) -> Any:
         """Return a hostile input."""
 
     @abc.abstractmethod
@@ -55,27 +41,31 @@ class Target(abc.ABC):
         """Read an input, and check what is made of it; raise `Fault` if that is wrong."""
 
     def case(self, path: Path) -> Any:
-        """Return the input that a named case is."""
-        return path.read_bytes()
+        """Return the input that a named case is: the name behind its last `--`, and its content."""
+        return path.name.rpartition("--")[2], path.read_bytes()
 
-    def judge(self, given: Any) -> Verdict:
-        """Return how an input is answered."""
+    @property
+    def inputs(self) -> st.SearchStrategy[Any]:
+        """Hostile inputs, as Hypothesis draws them."""
+        return st.composite(lambda draw: self.make(draw))()
+
+    def judge(self, given: Any) -> str:
+        """Return whether an input is accepted or refused; raise if it is answered wrongly."""
         return judge(lambda: self.read(given))
 
-    def shown(self, given: Any) -> str:
-        """Return an input as a person may look at it."""
-        return repr(given)
 
-    def given(self, seed: int, number: int) -> Any:
-        """Return the input of a number: always the same."""
-        return self.make(random.Random(f"{seed}/{self.name}/{number}"))
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder: name → content."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def fresh(folder: Path, source: Path | None = None) -> Path:
-    """Empty a folder, and fill it with a copy of another."""
+def fresh(folder: Path, source: Path | dict[str, bytes] | None = None) -> Path:
+    """Empty a folder, and fill it with a copy of another, or with files by name."""
     shutil.rmtree(folder, ignore_errors=True)
-    if source is None:
-        folder.mkdir(parents=True)
-    else:
+    if isinstance(source, Path):
         shutil.copytree(source, folder)
+        return folder
+    folder.mkdir(parents=True)
+    for name, content in (source or {}).items():
+        (folder / name).write_bytes(content)
     return folder

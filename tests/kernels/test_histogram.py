@@ -1,4 +1,4 @@
-"""Histograms as distributions, and transport through them."""
+"""Histograms as distributions, transport through them, and tails that are straight lines."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from cswf_core.checks import checked
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.fits import Fitter, Members, OneBlock
+from cswf_core.flow.settings import TableRequest
+from cswf_core.flow.tables import TabulatedMaps
+from cswf_core.flow.transport import Participants
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
+from cswf_core.ranks import Ranks
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
+from tests.conftest import small_flow
 
 
 def values(H: int, n: int, seed: int = 0) -> torch.Tensor:
@@ -144,3 +154,195 @@ def test_the_noise_is_even_and_different_in_each_row():
 def test_a_number_of_bins_that_is_no_power_of_two_is_refused_with_one_that_is():
     with pytest.raises(ValueError, match="bins must be a power of two, such as 256, got 300"):
         Histogram(bins=300)
+
+
+TAILS = [0.01, 0.05, 0.25]
+
+
+def skewed(H: int, n: int, seed: int) -> Tensor:
+    """Values with one heavy tail and one light one, neither where nor as wide as `values`."""
+    return values(H, n, seed).mul(0.7).exp() * 2 - 3
+
+
+def image(p: Tensor, q: Tensor, tail: float, bins: int = 256) -> Tensor:
+    estimator = Histogram(bins=bins, tail=tail)
+    return estimator.transport(p, estimator.fit(q))
+
+
+def bends(p: Tensor, tail: float, bins: int = 256) -> Tensor:
+    """Where the tails begin: edges of p's bins beyond which there is no more than `tail` of it: H×2."""
+    counts = Histogram(bins=bins).fit(p)
+    found = []
+    for low, high, below in zip(counts.low, counts.high, counts.below.double() / p.shape[1], strict=True):
+        edges = torch.linspace(0, 1, bins + 1).double() * (high - low) + low
+        found.append(torch.stack([edges[below <= tail][-1], edges[below >= 1 - tail][0]]))
+    return torch.stack(found)
+
+
+@given(
+    M=st.integers(1, 300),
+    N=st.integers(1, 300),
+    tail=st.sampled_from(TAILS),
+    bins=st.sampled_from([2, 16, 128]),
+    seed=st.integers(0, 99),
+)
+def test_maps_never_fall_and_are_finite(M, N, tail, bins, seed):
+    p, q = values(3, M, seed), skewed(3, N, seed + 1)
+    T = image(p, q, tail, bins).gather(1, p.argsort(dim=1))
+    assert torch.isfinite(T).all()
+    assert (T.diff(dim=1) >= -1e-9).all()
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_inside_the_map_is_as_before_and_outside_it_is_a_line(tail):
+    p, q = values(4, 4000), skewed(4, 3000, 1)
+    before, after = (image(p, q, t) for t in (0.0, tail))
+    for row, (low, high) in enumerate(bends(p, tail)):
+        inside = (p[row] >= low) & (p[row] <= high)
+        assert torch.equal(after[row, inside], before[row, inside])
+        assert 1 - 2 * tail <= float(inside.double().mean()) < 1 - 0.8 * 2 * tail + 0.01
+        for outside in (p[row] < low, p[row] > high):
+            x, y = p[row, outside], after[row, outside]
+            slopes = (y - y.mean()) @ (x - x.mean()) / (x - x.mean()).square().sum()
+            torch.testing.assert_close(y, y.mean() + slopes * (x - x.mean()), atol=1e-9, rtol=0)
+            assert float((before[row, outside] - y).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_the_means_of_both_tails_are_those_of_the_data_s(tail):
+    """Of what lies beyond T(bend): E[(T(p) − T(b))⁺] = E[(q − T(b))⁺], and so on the other side."""
+    p, q = values(4, 20_000), skewed(4, 30_000, 1)
+    T, ends = image(p, q, tail, 1024), bends(p, tail, 1024)
+    plain = Histogram(bins=1024)
+    rows = Rows(ends.clone(), p.amin(dim=1), p.amax(dim=1))
+    plain.between(plain.fit(p), plain.fit(q)).displace(rows)
+    for mapped, theirs, bend in zip(T, q, ends + rows.values, strict=True):
+        for side, end in ((-1, bend[0]), (1, bend[1])):
+            mine, wanted = (float((side * (each - end)).clamp_min(0).mean()) for each in (mapped, theirs))
+            assert mine == pytest.approx(wanted, rel=0.06)
+
+
+def test_the_means_are_exact_where_values_are_spread_evenly_in_wide_bins():
+    """T(bend) lies inside a bin of q: one part of it counts, on either side."""
+    counts = torch.tensor([3, 1, 4, 9, 5, 2, 6, 1]) * 1000
+    q = torch.cat([k + (torch.arange(n) + 0.5).double() / n for k, n in enumerate(counts.tolist())])[None]
+    q[0, 0], q[0, -1] = 0, 8  # so that bins are these
+    p = torch.linspace(-1, 1, 8001).double()[None]
+    T = image(p, q, 0.15, 8)[0]
+    for side, bend in ((-1, -0.75), (1, 0.75)):
+        end = image(p, q, 0.0, 8)[0, (p[0] - bend).abs().argmin()]
+        assert 0.05 < float(end) % 1 < 0.95
+        mine, wanted = (float((side * (each - end)).clamp_min(0).mean()) for each in (T, q[0]))
+        assert mine == pytest.approx(wanted, rel=2e-3)
+
+
+def test_the_outermost_particle_no_longer_goes_to_the_outermost_image():
+    p = values(1, 5000)
+    q = values(1, 5000, 1)
+    q[0, 0] = 40.0  # far from all others
+    assert float(image(p, q, 0.0).amax()) == pytest.approx(40)
+    assert float(image(p, q, 0.01).amax()) < 15
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_a_gaussian_goes_to_a_gaussian_by_its_known_map_in_the_tails_too(tail):
+    p, q = values(3, 60_000), values(3, 60_000, 1) * 3 - 2
+    got = image(p, q, tail, 1024)
+    outermost = p.abs() > 3
+    missed, before = ((each - 3 * p + 2)[outermost].square().mean() for each in (got, image(p, q, 0.0, 1024)))
+    assert float(missed) ** 0.5 < 0.35
+    assert float(missed) < 0.8 * float(before)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_values_that_are_where_they_should_be_stay(tail):
+    p = torch.linspace(-2, 3, 6400).double().expand(2, -1) + 0.0
+    torch.testing.assert_close(image(p, p, tail, 64), p, atol=1e-9, rtol=0)
+
+
+def test_without_a_tail_nothing_is_straightened():
+    p, q = values(4, 700).float(), skewed(4, 900, 1).float()
+    estimator = Histogram(bins=128)
+    counts = estimator.fit(p), estimator.fit(q)
+    images = histogram.inverse(counts[1], counts[0].below.double() * 900 / 700)
+    bin_width = (counts[0].high - counts[0].low)[:, None] / 128
+    delta = images - (counts[0].low[:, None] + bin_width * torch.arange(129.0))
+    inner = (counts[0].below > 70) & (counts[0].below < 630)  # where neither has a gap
+    tables = [histogram.composed(*counts, *tail)[:, :, 0] for tail in ((), (0.0,), (0.01,))]
+    assert all(torch.equal(table[inner], delta[inner]) for table in tables)
+    assert torch.equal(*tables[:2])
+    assert not torch.equal(*tables[1:])
+    assert not Histogram().extrapolates
+    assert Histogram(tail=0.01).extrapolates
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_a_value_beyond_the_counted_range_goes_where_the_range_ends(tail):
+    p, q = values(2, 2000), skewed(2, 2000, 1)
+    estimator = Histogram(bins=256, tail=tail)
+    through = estimator.between(estimator.fit(p), estimator.fit(q))
+    far = torch.tensor([[-50.0, 50.0]] * 2).double()
+    rows = Rows(far.clone(), p.amin(dim=1), p.amax(dim=1))
+    through.displace(rows)
+    ends = image(p, q, tail)
+    torch.testing.assert_close(far + rows.values, torch.stack([ends.amin(dim=1), ends.amax(dim=1)], dim=1))
+
+
+@pytest.mark.parametrize("tail", [0.0, *TAILS])
+def test_rows_of_one_value_stay_finite_whichever_side_they_are_on(tail):
+    p, q = values(3, 50), skewed(3, 60, 1)
+    p[0] = 1.5
+    q[1] = -0.5
+    p[2], q[2] = 0.25, 4.0
+    T = image(p, q, tail)
+    assert torch.isfinite(T).all()
+    torch.testing.assert_close(T[1], torch.full((50,), -0.5).double())
+    torch.testing.assert_close(T[2], torch.full((50,), 4.0).double())
+    assert (T[0] == T[0, 0]).all()
+    assert q[0].amin() <= T[0, 0] <= q[0].amax()
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05])
+def test_displacing_in_place_is_the_transport(tail):
+    p, q = values(3, 400), skewed(3, 500, 1)
+    estimator = Histogram(bins=64, tail=tail)
+    rows = Rows.of(p.clone())
+    squares = estimator.displace(rows, estimator.fit(q))
+    torch.testing.assert_close(p + rows.values, image(p, q, tail, 64))
+    torch.testing.assert_close(squares, rows.values.square().sum(dim=1))
+
+
+def test_tables_of_a_model_are_read_off_the_map():
+    p, q = values(3, 4000), skewed(3, 5000, 1)
+    got, exact = {}, {}
+    for tail in (0.0, 0.05):
+        cdf = checked(Histogram(bins=512, tail=tail))
+        fitter = Fitter.of(cdf, Clock(), Ranks())
+        data = OneBlock(lambda: q, Members([5000]), fitter)
+        particles = Participants(particles=Members([4000]))
+        request = TableRequest(knots=64)
+        maps = TabulatedMaps(fitter, particles, data, request=request, directions=3, together=1)
+        F_p, F_q = maps.fit(Rows.of(p)), fitter.begin(Rows.of(q), data.members)()
+        grid = request.levels(p).expand(3, -1)
+        positions = torch.stack([fit.icdf(grid) for fit in F_p])
+        got[tail] = (positions + maps.displacements(grid, positions, F_p, F_q))[0]
+        nearest = (p[:, None] - positions[0, :, :, None]).abs().argmin(dim=2)
+        exact[tail] = image(p, q, tail, 512).gather(1, nearest)
+    torch.testing.assert_close(got[0.0], F_q[0].icdf(grid))
+    torch.testing.assert_close(got[0.05], exact[0.05], atol=0.05, rtol=0)
+    beyond = (grid < 0.04) | (grid > 0.96)
+    torch.testing.assert_close(got[0.05][~beyond], got[0.0][~beyond], atol=0.03, rtol=0)
+    assert float((got[0.05] - got[0.0])[beyond].abs().max()) > 0.5
+
+
+def test_a_flow_with_tails_gets_nearer_and_is_another():
+    parts = {"condition": NoCondition(), "count": 400}
+    flows = {tail: small_flow(cdf=Histogram(bins=64, tail=tail), **parts) for tail in (0.0, 0.05)}
+    states = {tail: list(flow) for tail, flow in flows.items()}
+    assert states[0.05][-1].distance < 0.5 * states[0.05][0].distance
+    assert not torch.equal(flows[0.0].samples().x, flows[0.05].samples().x)
+
+
+def test_a_tail_is_at_most_a_quarter():
+    with pytest.raises(ValueError, match="tail must be"):
+        Histogram(tail=0.3)

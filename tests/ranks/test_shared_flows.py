@@ -1,4 +1,4 @@
-"""A flow on several ranks ends with the bits of the same flow on one, whatever its parts are."""
+"""A flow on several ranks ends with the bits of the same flow on one, or with one error on all of them."""
 
 from __future__ import annotations
 

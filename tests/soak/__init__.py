@@ -1,8 +1,7 @@
 """The soak: many short commands under faults, and what they leave compared with undisturbed ones.
 
-`make soak`, or `python -m tests.soak --minutes 20 --seed 0`. A case is a work (`works`: a run, a sweep, samples
-and so on) and one or more faults (`faults`: signals, a full disk, a plugin that fails and so on), both drawn
-from the seed and the case's number. After its faults the work is brought to its end as a person would do it
-(`case`), and what it leaves is compared with what the same work leaves undisturbed (`results`). `ledger` counts
-commands, faults and findings.
+`make soak` draws cases for so many minutes. A case is a work (`works`: a run, a sweep, samples and so on) and
+one or more faults (`faults`: signals, a full disk, a plugin that fails and so on), both drawn from the seed and
+the case's number. After its faults the work is brought to its end as a person would do it (`case`), and what it
+leaves is compared with what the same work leaves undisturbed (`results`).
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import select
 import shutil
@@ -11,38 +10,33 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 
 from cswf_core.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from tests.soak.case import Case
 
 DONE, FAILED, MISTAKE = 0, 1, 2
 ENDS = {SIGHUP: 129, SIGINT: 130, SIGTERM: 143, SIGKILL: -9}
 """The status of a command that a signal has ended."""
 
-STUB = "not a folder any more"
+TOLD = frozenset({DONE, FAILED, MISTAKE})
+"""Ends of a command that cannot do what it should, and says why."""
+
+STUB = b"not a folder any more"
 """Content of a file that lies where a folder was; a person removes it when told that it is in the way."""
 
 START_S = 0.5
 """Seconds of a processor that a command may take until its handlers of signals are there."""
 
-
-class Scene(Protocol):
-    """What a fault knows of its case."""
-
-    folder: Path
-    """Where the work is done."""
-    target: Path
-    """The file or folder of its results."""
-    seconds: float
-    """How long the work takes undisturbed."""
-    draw: random.Random
-
-    def rival(self) -> None:
-        """Call the command that is running once more, at the same time."""
+FAILURES = (OSError, subprocess.CalledProcessError)
 
 
 class Running:
@@ -50,18 +44,14 @@ class Running:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._descriptor = os.pidfd_open(pid)
+        self.descriptor = os.pidfd_open(pid)
         """Names this very process: its number may be another's later."""
         self.unhandled: set[int] = set()
         """Signals that were sent before there was a handler, which end the process without a word."""
 
-    def close(self) -> None:
-        """Forget the process."""
-        os.close(self._descriptor)
-
     def lasts(self, seconds: float) -> bool:
         """Wait, and say whether it runs still."""
-        readable, _, _ = select.select([self._descriptor], [], [], seconds)
+        readable, _, _ = select.select([self.descriptor], [], [], seconds)
         return not readable
 
     def send(self, number: int) -> None:
@@ -73,7 +63,7 @@ class Running:
             if not handled and worked < START_S:
                 self.unhandled.add(number)
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, number)
+            signal.pidfd_send_signal(self.descriptor, number)
 
     @property
     def memory(self) -> int:
@@ -99,7 +89,7 @@ class Fault:
     """Nothing: the base of all faults."""
 
     name: str
-    allowed: frozenset[int] = frozenset({DONE})
+    allowed: frozenset[int] = TOLD
     """Statuses that a command may end with."""
     destroys: bool = False
     """Whether what was written before may be gone, so that to begin anew is no loss."""
@@ -108,22 +98,19 @@ class Fault:
     largest_file: int | None = None
     environment: dict[str, str] = attrs.field(factory=dict)
 
-    def before(self, scene: Scene) -> None:
-        """Prepare the fault."""
+    def before(self, case: Case) -> None:
+        """Prepare the fault; skip the test where the machine cannot have it."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Disturb the command."""
+    def during(self, case: Case, running: Running) -> None:
+        """Disturb the command, at a moment."""
+        if running.lasts(case.moment()):
+            self.strike(case, running)
 
-    def after(self, scene: Scene, status: int) -> None:
+    def strike(self, case: Case, running: Running) -> None:
+        """Disturb the command now."""
+
+    def after(self, case: Case, status: int) -> None:
         """Undo what a person would have to."""
-
-
-def moment(scene: Scene) -> float:
-    """Return a moment within a work: mostly anywhere, at times right at its beginning or near its end."""
-    kind = scene.draw.random()
-    if kind < 0.15:
-        return scene.draw.uniform(0.0, 0.1)
-    return scene.draw.uniform(0.0 if kind < 0.85 else 0.7, 1.05) * scene.seconds
 
 
 @attrs.define
@@ -134,59 +121,55 @@ class Signals(Fault):
     whole_group: bool = False
     """Whether children get them too, as with Ctrl-C in a terminal."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Send them."""
-        for count, number in enumerate(self.numbers):
-            if not running.lasts(moment(scene) if count == 0 else scene.draw.uniform(0.0, 0.3)):
-                return
+    def strike(self, case: Case, running: Running) -> None:
+        for number in self.numbers:
             children = running.children() if self.whole_group else []
             running.send(number)
             for child in children:
                 with suppress(ProcessLookupError):
                     os.kill(child, number)
+            if not running.lasts(case.draw.uniform(0.0, 0.3)):
+                return
 
 
 @attrs.define
 class LostRank(Fault):
     """One of several ranks is killed."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Kill one of them."""
-        if running.lasts(moment(scene)):
-            ranks = running.children()
-            if ranks:
-                with suppress(ProcessLookupError):
-                    os.kill(scene.draw.choice(ranks), SIGKILL)
+    def strike(self, case: Case, running: Running) -> None:
+        ranks = running.children()
+        if ranks:
+            with suppress(ProcessLookupError):
+                os.kill(case.draw.choice(ranks), SIGKILL)
 
 
 @attrs.define
 class SmallFiles(Fault):
     """No file can be larger than some bytes, as on a disk that is nearly full."""
 
-    def before(self, scene: Scene) -> None:
-        """Choose how many."""
-        self.largest_file = int(10 ** scene.draw.uniform(2.5, 5.8))
+    def before(self, case: Case) -> None:
+        self.largest_file = int(10 ** case.draw.uniform(2.5, 5.8))
 
 
 @attrs.define
 class SmallDisk(Fault):
     """The folder is a file system of its own that gets full; later it is enlarged."""
 
-    def before(self, scene: Scene) -> None:
-        """Make it; what is in the folder takes some of it."""
-        used = sum(path.stat().st_size + 4096 for path in scene.folder.rglob("*"))
-        room = used + int(10 ** scene.draw.uniform(3.6, 5.8))
-        aside = scene.folder.with_name("aside")
-        scene.folder.rename(aside)
-        scene.folder.mkdir()
-        mount("-t", "tmpfs", "-o", f"size={room}", "soak", str(scene.folder))
-        for path in aside.iterdir():
-            (shutil.copytree if path.is_dir() else shutil.copy2)(path, scene.folder / path.name)
+    def before(self, case: Case) -> None:
+        used = sum(path.stat().st_size + 4096 for path in case.folder.rglob("*"))
+        room = used + int(10 ** case.draw.uniform(3.6, 5.8))
+        aside = case.folder.with_name("aside")
+        case.folder.rename(aside)
+        case.folder.mkdir()
+        try:
+            called("mount", "-t", "tmpfs", "-o", f"size={room}", "soak", case.folder)
+        except FAILURES:
+            pytest.skip("no disk gets full: this process may mount no file system")
+        shutil.copytree(aside, case.folder, dirs_exist_ok=True)
         shutil.rmtree(aside)
 
-    def after(self, scene: Scene, status: int) -> None:
-        """Enlarge it."""
-        mount("-o", "remount,size=256m", str(scene.folder))
+    def after(self, case: Case, status: int) -> None:
+        called("mount", "-o", "remount,size=256m", case.folder)
 
 
 @attrs.define
@@ -195,21 +178,31 @@ class ReadOnly(Fault):
 
     folders: list[Path] = attrs.field(factory=list)
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Forbid it."""
-        if not running.lasts(moment(scene)):
+    def before(self, case: Case) -> None:
+        self.folders = [case.base / "forbidden"]
+        self.folders[0].mkdir()
+        try:
+            forbid(self.folders[0])
+            (self.folders[0] / "file").touch()
+        except PermissionError:
             return
-        below = [path for path in scene.target.rglob("*") if path.is_dir()] if scene.target.is_dir() else []
-        self.folders = [scene.target if scene.target.is_dir() else scene.folder, *below]
+        except FAILURES:
+            pass
+        finally:
+            self.after(case, 0)
+        pytest.skip("no folder becomes read-only: root may write anywhere, and chattr does not work")
+
+    def strike(self, case: Case, running: Running) -> None:
+        below = [path for path in case.target.rglob("*") if path.is_dir()] if case.target.is_dir() else []
+        self.folders = [case.target if case.target.is_dir() else case.folder, *below]
         for folder in self.folders:
-            with suppress(OSError, subprocess.CalledProcessError):
+            with suppress(*FAILURES):
                 forbid(folder)
 
-    def after(self, scene: Scene, status: int) -> None:
-        """Allow it again."""
+    def after(self, case: Case, status: int) -> None:
         for folder in self.folders:
-            with suppress(OSError, subprocess.CalledProcessError):
-                allow(folder)
+            with suppress(*FAILURES):
+                forbid(folder, again=True)
 
 
 @attrs.define
@@ -218,80 +211,69 @@ class Vanishing(Fault):
 
     comes_back: bool = False
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Take it away."""
-        if running.lasts(moment(scene)) and scene.target.exists():
-            with suppress(OSError):
-                scene.target.rename(scene.folder / "vanished")
+    def strike(self, case: Case, running: Running) -> None:
+        with suppress(OSError):
+            case.target.rename(case.folder / "vanished")
 
-    def after(self, scene: Scene, status: int) -> None:
-        """Bring it back, or not."""
-        vanished = scene.folder / "vanished"
+    def after(self, case: Case, status: int) -> None:
+        vanished = case.folder / "vanished"
         if not vanished.exists():
             return
-        if not self.comes_back and scene.target.name != "source":
+        if not self.comes_back and case.target.name != "source":
             remove(vanished)
             return
-        remove(scene.target)
-        vanished.rename(scene.target)
+        remove(case.target)
+        vanished.rename(case.target)
 
 
 @attrs.define
 class Damage(Fault):
     """The command is killed; then a file of its results is removed, cut, or put in place of a folder."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Kill it."""
-        if running.lasts(moment(scene)):
-            running.send(SIGKILL)
+    def strike(self, case: Case, running: Running) -> None:
+        running.send(SIGKILL)
 
-    def after(self, scene: Scene, status: int) -> None:
-        """Damage a file, unless the work is done."""
-        if status != -SIGKILL or not scene.target.is_dir() or scene.target.name == "source":
+    def after(self, case: Case, status: int) -> None:
+        if status != -SIGKILL or not case.target.is_dir() or case.target.name == "source":
             return
-        paths = [path for path in sorted(scene.target.rglob("*")) if not _is_settled(path, scene.target)]
+        paths = [path for path in sorted(case.target.rglob("*")) if not _is_settled(path, case.target)]
         if not paths:
             return
-        path = scene.draw.choice(paths)
-        self.ruined.add(str(path.relative_to(scene.target)))
+        path = case.draw.choice(paths)
+        self.ruined.add(str(path.relative_to(case.target)))
         if path.is_dir():
             shutil.rmtree(path)
-            if scene.draw.random() < 0.5:
-                path.write_text(STUB)
-        elif scene.draw.random() < 0.5:
+            if case.draw.random() < 0.5:
+                path.write_bytes(STUB)
+        elif case.draw.random() < 0.5:
             path.unlink()
         else:
-            os.truncate(path, scene.draw.randrange(path.stat().st_size + 1))
+            os.truncate(path, case.draw.randrange(path.stat().st_size + 1))
 
 
 def _is_settled(path: Path, target: Path) -> bool:
     """Say whether a file is one of a run that is done, which nobody looks after any more, or unfinished."""
     above = [folder for folder in path.parents if folder.is_relative_to(target)]
-    return any(part.endswith(".part") for part in path.parts) or any(
-        RunFolder(folder).done for folder in (path, *above)
-    )
+    unfinished = any(part.endswith(".part") for part in path.parts)
+    return unfinished or any(RunFolder(folder).done for folder in (path, *above))
 
 
 @attrs.define
 class Rival(Fault):
     """Another process does the same in the same folder."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Start it."""
-        if running.lasts(scene.draw.uniform(0.0, 0.8) * scene.seconds):
-            scene.rival()
+    def strike(self, case: Case, running: Running) -> None:
+        case.rival()
 
 
 @attrs.define
 class LittleMemory(Fault):
-    """From a moment on, the process gets no more memory."""
+    """From a moment on, the process gets no more memory than a little."""
 
-    def during(self, scene: Scene, running: Running) -> None:
-        """Limit its address space to little more than it has."""
-        if running.lasts(moment(scene)):
-            with suppress(OSError, ValueError, StopIteration):
-                room = running.memory + int(scene.draw.uniform(0, 3e7))
-                resource.prlimit(running.pid, resource.RLIMIT_AS, (room, room))
+    def strike(self, case: Case, running: Running) -> None:
+        with suppress(OSError, ValueError, StopIteration):
+            room = running.memory + int(case.draw.uniform(0, 3e7))
+            resource.prlimit(running.pid, resource.RLIMIT_AS, (room, room))
 
 
 @attrs.define
@@ -300,24 +282,23 @@ class FaultyPlugin(Fault):
 
     kind: str = "raise"
 
-    def before(self, scene: Scene) -> None:
-        """Order it."""
-        part = scene.draw.choice(("projection", "cdf", "metric", "observer"))
-        number = 1 if part == "metric" else scene.draw.randint(1, 40)
+    def before(self, case: Case) -> None:
+        part = case.draw.choice(("projection", "cdf", "metric", "observer"))
+        number = 1 if part == "metric" else case.draw.randint(1, 40)
         self.environment = {"SOAK_FAULT": f"{part}:{self.kind}:{number}"}
 
-    def during(self, scene: Scene, running: Running) -> None:
+    def during(self, case: Case, running: Running) -> None:
         """Where it hangs, lose patience: a first signal waits for the step to end, a second does not."""
-        if self.kind == "hang" and running.lasts(scene.seconds * 1.5 + 1.0):
-            first, second = scene.draw.choice([(SIGINT, SIGINT), (SIGTERM, SIGTERM), (SIGTERM, SIGINT)])
+        if self.kind == "hang" and running.lasts(case.seconds * 1.5 + 1.0):
+            first, second = case.draw.choice([(SIGINT, SIGINT), (SIGTERM, SIGTERM), (SIGTERM, SIGINT)])
             running.send(first)
             if running.lasts(0.5):
                 running.send(second)
 
 
-def mount(*arguments: str) -> None:
-    """Call `mount`; raise if that is not possible."""
-    subprocess.run(["mount", *arguments], check=True, capture_output=True)
+def called(*arguments: str | Path) -> None:
+    """Call a program; raise if it is missing or fails."""
+    subprocess.run(arguments, check=True, capture_output=True)
 
 
 def remove(path: Path) -> None:
@@ -325,62 +306,12 @@ def remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def is_stub(path: Path) -> bool:
-    """Say whether a file lies where a folder was."""
-    return path.is_file() and path.stat().st_size == len(STUB) and path.read_bytes() == STUB.encode()
-
-
-def forbid(folder: Path) -> None:
-    """Let nothing be made in a folder; for root, whom permissions do not bind, by an attribute of it."""
+def forbid(folder: Path, again: bool = False) -> None:
+    """Let nothing be made in a folder, or allow it `again`; permissions do not bind root, an attribute does."""
     if os.geteuid() == 0:
-        subprocess.run(["chattr", "+i", str(folder)], check=True, capture_output=True)
+        called("chattr", "-i" if again else "+i", folder)
     else:
-        folder.chmod(0o555)
-
-
-def allow(folder: Path) -> None:
-    """Let files be made in a folder again."""
-    if os.geteuid() == 0:
-        subprocess.run(["chattr", "-i", str(folder)], check=True, capture_output=True)
-    else:
-        folder.chmod(0o755)
-
-
-def can_mount(folder: Path) -> bool:
-    """Say whether this process may mount a file system."""
-    place = folder / "mounted"
-    place.mkdir()
-    try:
-        mount("-t", "tmpfs", "-o", "size=64k", "soak", str(place))
-        unmount(place)
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    finally:
-        place.rmdir()
-    return True
-
-
-def unmount(place: Path) -> None:
-    """Take a file system away again, as soon as nothing uses it."""
-    subprocess.run(["umount", "--lazy", str(place)], check=True, capture_output=True)
-
-
-def can_forbid(folder: Path) -> bool:
-    """Say whether a folder can be made one where nothing is made."""
-    place = folder / "forbidden"
-    place.mkdir()
-    try:
-        forbid(place)
-        (place / "file").touch()
-    except PermissionError:
-        return True
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    finally:
-        with suppress(OSError, subprocess.CalledProcessError):
-            allow(place)
-        shutil.rmtree(place)
-    return False
+        folder.chmod(0o755 if again else 0o555)
 
 
 def signalled(*numbers: int, whole_group: bool = False) -> Callable[[], Fault]:
@@ -388,50 +319,34 @@ def signalled(*numbers: int, whole_group: bool = False) -> Callable[[], Fault]:
     ends = frozenset({DONE, *(ENDS[signal.Signals(number)] for number in numbers)})
     words = ", then ".join(signal.Signals(number).name for number in numbers)
     name = words + (" to all" if whole_group else "")
-    return lambda: Signals(name, ends, numbers=numbers, whole_group=whole_group)
+    return partial(Signals, name, ends, numbers=numbers, whole_group=whole_group)
 
 
-def plugin(kind: str) -> Callable[[], Fault]:
-    """Return what makes the fault of a plugin."""
-    ends = {DONE, FAILED, MISTAKE} | ({130, 143} if kind == "hang" else set())
-    return lambda: FaultyPlugin(f"plugin: {kind}", frozenset(ends), kind=kind)
-
-
-TOLD = frozenset({DONE, FAILED, MISTAKE})
-"""Ends of a command that cannot do what it should, and says why."""
+PLUGIN_FAULTS = ("raise", "exit", "hang", "nan", "shape", "memory", "device memory")
 
 FAULTS: tuple[Callable[[], Fault], ...] = (
-    signalled(SIGKILL),
-    signalled(SIGTERM),
-    signalled(SIGINT),
-    signalled(SIGHUP),
+    *(signalled(number) for number in (SIGKILL, SIGTERM, SIGINT, SIGHUP)),
     signalled(SIGINT, SIGINT),
     signalled(SIGTERM, SIGTERM),
     signalled(SIGTERM, SIGKILL),
     signalled(SIGHUP, SIGTERM),
-    lambda: SmallFiles("files limited", TOLD),
-    lambda: SmallDisk("disk full", TOLD),
-    lambda: ReadOnly("read-only", TOLD),
-    lambda: Vanishing("folder vanishes", TOLD, destroys=True),
-    lambda: Vanishing("folder comes back", TOLD, destroys=True, comes_back=True),
-    lambda: Damage("file damaged", frozenset({DONE, -SIGKILL}), destroys=True),
-    lambda: Rival("two processes", TOLD),
-    lambda: LittleMemory("memory limited", TOLD),
-    plugin("raise"),
-    plugin("exit"),
-    plugin("hang"),
-    plugin("nan"),
-    plugin("shape"),
-    plugin("memory"),
-    plugin("device memory"),
+    partial(SmallFiles, "files limited"),
+    partial(SmallDisk, "disk full"),
+    partial(ReadOnly, "read-only"),
+    partial(Vanishing, "folder vanishes", destroys=True),
+    partial(Vanishing, "folder comes back", destroys=True, comes_back=True),
+    partial(Damage, "file damaged", frozenset({DONE, -SIGKILL}), destroys=True),
+    partial(Rival, "two processes"),
+    partial(LittleMemory, "memory limited"),
+    *(
+        partial(FaultyPlugin, f"plugin: {kind}", TOLD | ({130, 143} if kind == "hang" else set()), kind=kind)
+        for kind in PLUGIN_FAULTS
+    ),
 )
 """All faults, each as what makes one anew; those of several ranks are `OF_RANKS`."""
 
 OF_RANKS: tuple[Callable[[], Fault], ...] = (
-    signalled(SIGKILL),
-    signalled(SIGTERM),
+    *(signalled(number) for number in (SIGKILL, SIGTERM, SIGHUP)),
     signalled(SIGINT, whole_group=True),
-    signalled(SIGHUP),
-    lambda: LostRank("rank killed", TOLD),
+    partial(LostRank, "rank killed"),
 )
-"""Faults of works that several ranks do."""

@@ -17,9 +17,6 @@ PASSING = {"seconds", "started", "finished", "resumed", "cost", "command"}
 TIMES = {"metrics/unwritten", "model/seconds", "model/total"}
 """Tensors of checkpoints that have times in them."""
 
-PRESENT = "is there"
-"""What is said of a file whose content depends on times."""
-
 
 def of(path: Path) -> dict[str, str]:
     """Return name → SHA-256 of all files in a folder, or of a file alone."""
@@ -37,31 +34,24 @@ def differences(whole: Mapping[str, str], here: Mapping[str, str], ignored: set[
 
 
 def _digest(path: Path) -> str:
-    if path.suffix == ".html":
-        return PRESENT
+    lists_checkpoints = path.parent.name == "checkpoints" and path.suffix != ".safetensors"
+    if path.suffix == ".html" or path.name == "request.json" or lists_checkpoints:
+        return "is there"  # its content depends on times
     if path.parent.name == "checkpoints":
-        return _checkpoint(path) if path.suffix == ".safetensors" else PRESENT
+        tensors, _ = read_tensors(path)
+        lasting = {name: tensor for name, tensor in tensors.items() if name not in TIMES}
+        return _text(
+            {n: hashlib.sha256(t.contiguous().numpy().tobytes()).hexdigest() for n, t in lasting.items()}
+        )
     if path.name == "manifest.json":  # of shards, with the checksum of a model.json, which has times
-        return _text([{**shard} for shard in json.loads(path.read_text())["shards"]])
+        return _text(json.loads(path.read_text())["shards"])
     if path.name == "model.json":  # its own checksum is also one of times
         return _text(_lasting({**json.loads(path.read_text(encoding="utf-8")), SEAL: None}))
-    if path.name == "request.json":
-        return PRESENT
     if path.suffix == ".json":
         return _text(_lasting(json.loads(path.read_text(encoding="utf-8"))))
     if path.suffix == ".jsonl":
         return _text([_lasting(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()])
     return fingerprint(path)
-
-
-def _checkpoint(path: Path) -> str:
-    tensors, _ = read_tensors(path)
-    parts = (
-        (name, hashlib.sha256(t.contiguous().numpy().tobytes()).hexdigest())
-        for name, t in tensors.items()
-        if name not in TIMES
-    )
-    return _text(sorted(parts))
 
 
 def _lasting(value: Any) -> Any:

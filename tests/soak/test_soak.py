@@ -1,20 +1,27 @@
-"""The soak itself: a short one is clean, and one with a planted loss is not."""
+"""The soak: `make soak` draws cases for some minutes; some are in CI, and a planted loss is found."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import time
 
 import attrs
 import pytest
 
 from cswf_core.runs.checkpoints import CheckpointFolder
-from tests.soak import __main__ as program
 from tests.soak import results
-from tests.soak.__main__ import Soak
-from tests.soak.case import Plan, Whole
+from tests.soak.case import Case, Plan, undisturbed
 from tests.soak.faults import DONE, FAULTS, Fault
 from tests.soak.works import SAVING, WORKS, Run
+
+SEED = os.environ.get("SOAK_SEED", "0")
+UNTIL = float(os.environ.get("SOAK_UNTIL", "0"))
+"""Seconds since 1970 after which no further case begins; 0: all do."""
+
+ONE = os.environ.get("SOAK_CASE", "")
+"""A case alone, as `seed:number`."""
+
+DRAWN = [ONE] if ONE else [f"{SEED}:{number}" for number in range(int(os.environ.get("SOAK_CASES", "1")))]
 
 KILLED = -9
 SHORT = Run("short run", "run", (*SAVING, "schedule.steps=12", "outputs.checkpoint_every=3"))
@@ -23,52 +30,82 @@ ON_ORDER = attrs.evolve(
 )
 
 
+@pytest.fixture(scope="session")
+def whole(apart, tmp_path_factory):
+    """What a work leaves undisturbed; done once."""
+    base = tmp_path_factory.mktemp("whole")
+    known = {}
+
+    def make(work):
+        if work not in known:
+            before = WORKS.get(work.source)
+            source = None if before is None else before.target(make(before).folder)
+            known[work] = undisturbed(work, base / work.name.replace(" ", "-"), apart, source)
+        return known[work]
+
+    return make
+
+
 @pytest.fixture
-def soak(tmp_path) -> Soak:
-    return Soak(tmp_path, seed=0)
+def carried_out(apart, whole, tmp_path, record_property):
+    """Carry out a plan."""
+
+    def carry_out(plan):
+        case = Case(plan, tmp_path, whole(plan.work), apart, record_property)
+        case.carry_out()
+        return case
+
+    return carry_out
 
 
-def carried_out(apart, soak, kinds) -> None:
-    for number, make in enumerate(kinds):
-        plan = attrs.evolve(Plan.of(0, number, [ON_ORDER]), faults=(make(),))
-        if soak.possible(plan):
-            soak.do(plan, apart)
-    assert not soak.ledger.findings, soak.ledger.table()
-    assert soak.ledger.cases + len(soak.ledger.skipped) >= len(kinds)
-
-
-def test_faults_from_outside_and_inside_leave_what_an_undisturbed_run_does(apart, soak):
-    names = ("SIGKILL", "plugin: nan")
-    carried_out(apart, soak, [make for make in FAULTS if make().name in names])
+def check(case) -> None:
+    again = f"make soak CASE={case.plan.name}"
+    assert not case.findings, "\n".join([*case.findings, *case.lines, again])
 
 
 @pytest.mark.slow
-def test_every_fault_leaves_what_an_undisturbed_run_does(apart, soak):
-    carried_out(apart, soak, FAULTS)
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_disturbed_work_leaves_what_an_undisturbed_one_does(name, carried_out):
+    if UNTIL and time.time() > UNTIL:
+        pytest.skip("the time is over")
+    check(carried_out(Plan.of(name)))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(
+            number, id=make().name, marks=() if make().name in ("SIGKILL", "plugin: nan") else pytest.mark.slow
+        )
+        for number, make in enumerate(FAULTS)
+    ],
+)
+def test_a_fault_leaves_what_an_undisturbed_run_does(number, carried_out):
+    plan = Plan.of(f"0:{number}", [ON_ORDER])
+    check(carried_out(attrs.evolve(plan, faults=plan.faults[:1])))
 
 
 @attrs.define
 class CutCheckpoint(Fault):
     """A fault that does what none may: it kills a run, and cuts a checkpoint that the manifest lists."""
 
-    def during(self, scene, running):
-        checkpoints = CheckpointFolder(scene.target / "checkpoints")
+    def during(self, case, running):
+        checkpoints = CheckpointFolder(case.target / "checkpoints")
         while running.lasts(0.005):
             if checkpoints.listed():
                 running.send(9)
 
-    def after(self, scene, status):
+    def after(self, case, status):
         assert status == KILLED
-        os.truncate(max((scene.target / "checkpoints").glob("step-*")), 100)
+        os.truncate(max((case.target / "checkpoints").glob("step-*")), 100)
 
 
-def test_a_planted_loss_is_reported_with_the_command_that_does_it_again(apart, soak):
+def test_a_planted_loss_is_reported_with_the_command_that_does_it_again(carried_out):
     planted = CutCheckpoint("planted", frozenset({DONE, KILLED}))
-    plan = attrs.evolve(Plan.of(0, 5, [SHORT]), faults=(planted,))
-    soak.do(plan, apart)
-    assert {finding.kind for finding in soak.ledger.findings} == {"loss"}
-    assert "lost: " in soak.ledger.table()
-    assert "python -m tests.soak --case 0:5" in soak.ledger.table()
+    case = carried_out(attrs.evolve(Plan.of("0:5", [SHORT]), faults=(planted,)))
+    assert {finding.partition(":")[0] for finding in case.findings} == {"loss"}
+    with pytest.raises(AssertionError, match=r"(?s)lost: .*# -9.*make soak CASE=0:5"):
+        check(case)
 
 
 def test_results_that_differ_or_are_missing_are_told():
@@ -76,15 +113,3 @@ def test_results_that_differ_or_are_missing_are_told():
     here = {"samples.npz": "other", "run.json": "b", "metrics.jsonl": "cut"}
     told = results.differences(whole, here, ignored={"metrics.jsonl"})
     assert told == ["samples.png: missing", "samples.npz: not as they are undisturbed"]
-
-
-def test_a_soak_with_findings_fails(monkeypatch, tmp_path, capsys):
-    def carry_out(case):
-        case._note("hang", "planted")
-
-    monkeypatch.setattr("tests.soak.case.Case.carry_out", carry_out)
-    monkeypatch.setattr(program, "prepared", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(Soak, "whole", lambda *_: Whole(tmp_path, {}, 1.0))
-    assert program.main(["--case", "3:0", "--json", str(tmp_path / "soak.json")]) == 1
-    assert '"again": "python -m tests.soak --case 3:0"' in (tmp_path / "soak.json").read_text()
-    assert "planted" in capsys.readouterr().out

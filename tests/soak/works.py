@@ -16,40 +16,25 @@ Arguments = tuple[str, ...]
 
 CPU = ("--device", "cpu")
 TINY = (
-    "particles.count=40",
-    "schedule.directions=32",
-    "schedule.step_size=8",
-    "schedule.steps=40",
-    "data.classes=[0, 1]",
-    "outputs.checkpoint_every=5",
-    "model.knots=16",
-    "evaluate.metrics=[]",
+    *("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "schedule.steps=40"),
+    *("data.classes=[0, 1]", "outputs.checkpoint_every=5", "model.knots=16", "evaluate.metrics=[]"),
 )
 SAVING = ("digits", *TINY, "outputs.frames=0", "model.save=true")
 FILMED = ("digits", *TINY, "outputs.frames=8", "evaluate.metrics=[sliced-wasserstein]", "particles.offline=5")
 POINTS = (
-    "toy-cswf",
-    "particles.count=60",
-    "schedule.directions=16",
-    "schedule.steps=30",
-    "outputs.checkpoint_every=4",
-    "outputs.frames=0",
-    "evaluate.metrics=[]",
+    *("toy-cswf", "particles.count=60", "schedule.directions=16", "schedule.steps=30"),
+    *("outputs.checkpoint_every=4", "outputs.frames=0", "evaluate.metrics=[]"),
 )
 LEARNING = (
-    "online-digits",
-    "particles.count=60",
-    "data.classes=[0, 1]",
-    "condition.room=4",
-    "schedule.directions=32",
-    "schedule.steps=20",
-    "schedule.step_size=8",
-    "online.sets=4",
-    "online.steps=15",
-    "online.arrivals=[{use: digits, classes: [2, 3]}]",
-    "outputs.checkpoint_every=5",
-    "outputs.frames=0",
-    "evaluate.metrics=[]",
+    *(
+        "online-digits",
+        "particles.count=60",
+        "data.classes=[0, 1]",
+        "condition.room=4",
+        "schedule.directions=32",
+    ),
+    *("schedule.steps=20", "schedule.step_size=8", "online.sets=4", "online.steps=15", "evaluate.metrics=[]"),
+    *("online.arrivals=[{use: digits, classes: [2, 3]}]", "outputs.checkpoint_every=5", "outputs.frames=0"),
 )
 ORDERED = (
     *SAVING,
@@ -58,6 +43,8 @@ ORDERED = (
     "observers=[on-order]",
     "evaluate.metrics=[on-order]",
 )
+NEW = ("--data", "{use: digits, classes: [2]}", "--steps", "15")
+SCORED = ("--metric", "sliced-wasserstein")
 
 
 @attrs.frozen
@@ -66,7 +53,6 @@ class Work:
 
     name: str
     command: str
-    """The command that it is counted as."""
     request: Arguments
     """The command's arguments, but for folders."""
     options: Arguments = ()
@@ -79,7 +65,6 @@ class Work:
     """Whether plugins can be ordered to fail."""
 
     def target(self, folder: Path) -> Path:
-        """Return the file or folder of the results."""
         return folder / self.out
 
     def begin(self, folder: Path) -> Arguments:
@@ -112,13 +97,11 @@ class Run(Work):
     """A run or an update, which goes on with `cswf resume`."""
 
     def again(self, folder: Path) -> Arguments:
-        """Return `cswf resume`, or the command anew if nothing was begun."""
         if not self.goes_on(folder):
             return self.anew(folder)
         return ("resume", str(self.target(folder)), *self.options, *CPU)
 
     def goes_on(self, folder: Path) -> bool:
-        """Say whether a run has been begun."""
         try:
             return RunFolder(self.target(folder)).begun
         except RunError:  # its record is damaged, and resuming will say so
@@ -130,15 +113,12 @@ class Resumed(Run):
     """A run that is begun and gone on with by one and the same command."""
 
     def begin(self, folder: Path) -> Arguments:
-        """Return the command, with `--resume`."""
         return (*super().begin(folder), "--resume")
 
     def again(self, folder: Path) -> Arguments:
-        """Return the same command."""
         return self.begin(folder)
 
     def anew(self, folder: Path) -> Arguments:
-        """Return the command without `--resume`."""
         return tuple(argument for argument in super().anew(folder) if argument != "--resume")
 
 
@@ -147,15 +127,12 @@ class Sweep(Work):
     """Several runs, gone on with by the same command."""
 
     def again(self, folder: Path) -> Arguments:
-        """Return the same command."""
         return self.begin(folder)
 
     def goes_on(self, folder: Path) -> bool:
-        """Say whether the folder says which runs it has."""
         return (self.target(folder) / "sweep.json").is_file()
 
 
-ON_ORDER = ("--plugins-dir", str(PLUGINS))
 TWO = ("--devices", "2")
 
 WORKS: dict[str, Work] = {
@@ -165,7 +142,7 @@ WORKS: dict[str, Work] = {
         Run("run with frames", "run", FILMED),
         Run("run of points", "run", POINTS),
         Run("run that learns", "run", LEARNING),
-        Run("run of plugins", "run", ORDERED, ON_ORDER, plugins=True),
+        Run("run of plugins", "run", ORDERED, ("--plugins-dir", str(PLUGINS)), plugins=True),
         Resumed("run --resume", "run", SAVING),
         Run("run of two ranks", "run", SAVING, TWO, ranks=2),
         Sweep("sweep", "sweep", ("digits", *TINY, "outputs.frames=0", "seed=0,1")),
@@ -174,15 +151,8 @@ WORKS: dict[str, Work] = {
         Work("pictures", "sample", ("--count", "20"), source="run"),
         Work("shards", "sample", ("--count", "8500"), source="run"),
         Work("shards of two ranks", "sample", ("--count", "8500"), TWO, source="run", ranks=2),
-        Run("update", "update", ("--data", "{use: digits, classes: [2]}", "--steps", "15"), source="run"),
-        Work("eval", "eval", ("--metric", "sliced-wasserstein"), out="source", source="run"),
-        Work(
-            "eval offline",
-            "eval",
-            ("--samples", "offline", "--metric", "sliced-wasserstein"),
-            out="source",
-            source="run with frames",
-        ),
+        Run("update", "update", NEW, source="run"),
+        Work("eval", "eval", SCORED, out="source", source="run"),
+        Work("eval offline", "eval", ("--samples", "offline", *SCORED), out="source", source="run with frames"),
     )
 }
-"""All works by name."""

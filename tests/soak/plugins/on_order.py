@@ -11,17 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core import hookimpl
-from cswf_core.interfaces import (
-    CDFEstimator,
-    Comparison,
-    Draw,
-    FittedCDF,
-    Metric,
-    Observer,
-    ProjectionSampler,
-    Result,
-    Space,
-)
+from cswf_core.interfaces import CDFEstimator, Metric, Observer, ProjectionSampler, Result
 from cswf_plugins.cdfs.sorted import Sorted
 
 HANG_S = 600.0
@@ -30,23 +20,22 @@ HANG_S = 600.0
 calls: dict[str, int] = {}
 """How often each part was called in this process."""
 
+ERRORS = {
+    "raise": RuntimeError("as ordered"),
+    "exit": SystemExit(7),
+    "memory": MemoryError("as ordered"),
+    "device memory": torch.OutOfMemoryError("CUDA out of memory, as ordered"),
+}
+
 
 def ordered(part: str) -> str:
     """Count a call of a part, and fail if that was ordered; return what is to be wrong with the answer."""
     name, fault, number = os.environ.get("SOAK_FAULT", "none:none:0").split(":")
-    if name != part:
-        return ""
     calls[part] = calls.get(part, 0) + 1
-    if calls[part] != int(number):
+    if name != part or calls[part] != int(number):
         return ""
-    if fault == "raise":
-        raise RuntimeError("as ordered")
-    if fault == "exit":
-        raise SystemExit(7)
-    if fault == "memory":
-        raise MemoryError("as ordered")
-    if fault == "device memory":
-        raise torch.OutOfMemoryError("CUDA out of memory, as ordered")
+    if fault in ERRORS:
+        raise ERRORS[fault]
     if fault == "hang":
         time.sleep(HANG_S)
     return fault
@@ -63,8 +52,7 @@ def spoiled(values: Tensor, fault: str) -> Tensor:
 class Directions(ProjectionSampler):
     """Uniform directions."""
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
-        """Return normalised Gaussian vectors: count × d."""
+    def sample(self, space, count, draw) -> Tensor:
         return spoiled(draw.sphere(count, space.dimension), ordered("projection"))
 
 
@@ -72,8 +60,7 @@ class Directions(ProjectionSampler):
 class Steps(CDFEstimator):
     """Sorted values."""
 
-    def fit(self, values: Tensor) -> FittedCDF:
-        """Return the distribution of each row of values."""
+    def fit(self, values: Tensor):
         return Sorted().fit(spoiled(values, ordered("cdf")))
 
 
@@ -83,8 +70,7 @@ class Mean(Metric):
 
     better = "lower"
 
-    def compute(self, comparison: Comparison) -> Result:
-        """Return the distance."""
+    def compute(self, comparison) -> Result:
         fault = ordered("metric")
         distance = (comparison.generated.x.mean(dim=1) - comparison.real.x.mean(dim=1)).norm()
         scores = [float(distance)] if fault == "shape" else {"means": float(spoiled(distance[None], fault)[0])}
@@ -96,7 +82,6 @@ class Watcher:
 
     @hookimpl
     def after_step(self) -> None:
-        """Fail if that was ordered."""
         ordered("observer")
 
 
@@ -105,7 +90,6 @@ class Watching(Observer):
     """Watches every step."""
 
     def watch(self, folder: Path) -> object:
-        """Return the watcher."""
         return Watcher()
 
 
