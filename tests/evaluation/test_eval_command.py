@@ -357,7 +357,7 @@ def test_scores_are_printed_in_the_form_that_is_asked_for(cswf, folder):
     assert "sliced_wasserstein_8bit" in {row["score"] for row in rows}
     assert r"| sliced\_wasserstein\_8bit" in cswf.output("eval", folder, *AGAINST, "--format", "markdown")
     assert r"\toprule" in cswf.output("eval", folder, *AGAINST, "--format", "latex")
-    assert json.loads(cswf.output("eval", folder, *AGAINST, "--format", "json"))["format"] == 2
+    assert json.loads(cswf.output("eval", folder, *AGAINST, "--json"))["format"] == 2
 
 
 def test_every_score_says_what_it_depends_on(cswf, folder, tmp_path):

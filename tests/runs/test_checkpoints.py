@@ -209,7 +209,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
             full()
 
     patched = {
-        "write": (durable, "save_file", full),
+        "write": ("safetensors.torch.save_file", full),
         "sync": (durable, "_sync", full),
         "manifest": (checkpoints, "write_durably", full_manifest),
     }
