@@ -84,19 +84,15 @@ class SourceSubject(Subject[CheckedSource]):
 def data_are_finite_and_labels_fit_their_classes(subject: SourceSubject) -> str:
     """Samples are d×N finite numbers, labels number the classes, and held-out samples are of the same kind.
 
-    Pixels of images lie in [−1, 1), with room for the bin that each stands for.
+    They are on the CPU. Pixels of images lie in [−1, 1), with room for the bin that each stands for.
     """
     data = subject.data
+    y = data.conditions
+    for name, tensor in (("x", data.x), ("labels", y.labels), ("vectors", y.vectors)):
+        if tensor is not None:  # the engine brings them to its device
+            require(tensor.device.type == "cpu", f"{name} on the CPU", tensor.device)
     held_out = "" if data.held_out is None else f", {len(data.held_out):,} held out"
     return f"{len(data):,} samples of {data.space}, {len(data.classes)} classes{held_out}"
-
-
-def data_are_on_the_cpu(subject: SourceSubject) -> None:
-    """Samples, labels and vectors are on the CPU: the engine brings them to its device."""
-    y = subject.data.conditions
-    for name, tensor in (("x", subject.data.x), ("labels", y.labels), ("vectors", y.vectors)):
-        if tensor is not None:
-            require(tensor.device.type == "cpu", f"{name} on the CPU", tensor.device)
 
 
 def pixels_are_grey_levels(subject: SourceSubject) -> None:

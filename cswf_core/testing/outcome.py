@@ -238,7 +238,8 @@ def _seeded(seed: int) -> Iterator[None]:
 def answers_follow_from_their_keys(subject: Subject[Any]) -> None:
     """Asked twice with the same keys, it answers the same to the bit: resumed runs and saved models ask again.
 
-    It leaves the generators of `random`, NumPy and PyTorch alone.
+    It answers in float32 or float64 as it is asked, and leaves the generators of `random`, NumPy and PyTorch
+    alone.
     """
     answers = []
     for seed in (1, 2):

@@ -126,11 +126,12 @@ class SamplerSubject(Subject[CheckedSampler]):
         return self.usable[0]
 
     def answers(self) -> list[Tensor]:
-        """Return batches of directions, of which the first is drawn again after the others."""
+        """Return batches of directions, of which the first is drawn again after the others; some in float32."""
         sampler = self.sampler(self.space)
         batches = ((COUNT, 3), (5, 0), (COUNT, 1), (3 * COUNT, 2))
         drawn = (sampler.sample(self.space, count, draw(index=index)) for count, index in batches)
-        return [numbers_of(directions, draw()) for directions in drawn]
+        single = self.theta(self.space, stream=draw(dtype=torch.float32))
+        return [single, *(numbers_of(directions, draw()) for directions in drawn)]
 
     def require_directions(self, space: Space) -> None:
         """Raise `FaultError` unless there are directions in a space, or a `DataError` says why not."""
@@ -173,12 +174,6 @@ def batches_of_a_step_differ(subject: SamplerSubject) -> None:
     for noun, stream in (("batch", draw(index=1)), ("step", draw(step=1))):
         same = torch.equal(first, subject.theta(subject.space, stream=stream))
         require(not same, f"other directions in the next {noun}, whose key is another", "the same ones")
-
-
-def numbers_are_those_of_the_draw(subject: SamplerSubject) -> None:
-    """Directions are in float32 or float64 as `draw.dtype` says."""
-    for dtype in (torch.float32, torch.float64):
-        subject.theta(subject.space, stream=draw(dtype=dtype))
 
 
 def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:

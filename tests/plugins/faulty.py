@@ -402,7 +402,7 @@ FAULTS = [
     ("projection", BlindToBrightness, "directions span the space"),
     ("projection", OnlyRows, "spaces are taken or refused in a sentence"),
     ("projection", WithGradients, "directions have unit length"),
-    ("projection", Float32Always, "numbers are those of the draw"),
+    ("projection", Float32Always, "directions have unit length"),
     ("projection", CpuAlways, "the device is that of the draw"),
     ("projection", CpuAlways, "a short flow comes nearer to the data"),
     ("projection", NeedsImagesSilently, "spaces are taken or refused in a sentence"),
