@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cswf_core.bench.measure import measure, measure_ceilings, with_naive
-from cswf_core.bench.report import as_text
+from cswf_core.bench.measure import as_text, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks

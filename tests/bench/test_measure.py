@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from cswf_core.bench import measure as measuring
-from cswf_core.bench.measure import durations, measure, measure_ceilings, time_parts, with_naive
-from cswf_core.bench.report import as_text
+from cswf_core.bench.measure import as_text, durations, measure, measure_ceilings, time_parts, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
