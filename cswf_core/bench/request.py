@@ -1,17 +1,17 @@
-"""Requests of `cswf bench`: a recipe, or random data of some sizes, and the values of a sweep."""
+"""Requests of `cswf bench`: a recipe, or random data of some sizes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import attrs
 import torch
 
-from cswf_core.errors import CswfError, DataError, RunError, did_you_mean, excerpt
+from cswf_core.errors import DataError, RunError, excerpt
 from cswf_core.numbers import whole_number
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
@@ -143,33 +143,6 @@ def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
     if len(numbers) not in lengths or not all(numbers):
         raise RunError(fault)
     return tuple(number for number in numbers if number is not None)
-
-
-def _count(text: str) -> int:
-    return _numbers(text, (1,), f"'{excerpt(text)}' must be a whole number from 1 on")[0]
-
-
-def sweep(request: BenchRequest, text: str) -> tuple[str, dict[str, BenchRequest]]:
-    """Return the key of `key=a,b,c`, and the request with each value in its place, by value as written."""
-    parsers: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(("particles", "data", "directions", "patch"), _count),
-        "resolution": parse_resolution,
-        "shape": parse_shape,
-    }
-    key, equals, values = (part.strip() for part in text.partition("="))
-    if not equals:
-        raise RunError(f"--sweep '{excerpt(text)}' must be KEY=A,B,C as in particles=10000,50000")
-    if key not in parsers:
-        raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, parsers)}")
-    if getattr(request, key) is not None:
-        raise RunError(f"--{key} and --sweep both say what '{key}' is; leave one out")
-    requests: dict[str, BenchRequest] = {}
-    for value in (part.strip() for part in values.split(",")):
-        try:
-            requests[value] = attrs.evolve(request, **{key: parsers[key](value)})
-        except CswfError as error:
-            raise RunError(f"--sweep {key}: {error}") from None
-    return key, requests
 
 
 def times(sizes: Sequence[int]) -> str:

@@ -8,23 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import attrs
-import torch
-from rich.status import Status
-
-from cswf_core.bench import report
-from cswf_core.bench.measure import Document, measure, measure_ceilings, with_naive
-from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
+from cswf_core.bench.measure import as_text, measure, measure_ceilings, with_naive
+from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import prepare
-from cswf_core.errors import OutOfMemoryError, RunError
+from cswf_core.errors import RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
-from cswf_core.recipe import Recipe, choose_device
+from cswf_core.recipe import choose_device
 from cswf_core.runs.durable import write_durably
 from cswf_core.runs.printing import say, say_json
-from cswf_core.runs.screen import console, words
+from cswf_core.runs.screen import console
 
 whole = options.WholeNumber(1)
 
@@ -36,7 +31,6 @@ def bench(
     stage: int | None,
     steps: int,
     warmup: int,
-    swept: str | None,
     naive: bool,
     as_json: bool,
     out: Path | None,
@@ -58,83 +52,32 @@ def bench(
     )
     command = shlex.join(["cswf", *sys.argv[1:]])
     chosen = choose_device(device)
-    key, requests = ("", {"": request}) if swept is None else sweep(request, swept)
-    registry = Registry.discover(plugins_dir)
-    recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
+    timed = request.load(chosen, Registry.discover(plugins_dir))
+    note = request.note(chosen)
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):  # not after minutes
         raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")
-    bench = Bench(
-        command=command,
-        recipes=recipes,
-        notes={value: one.note(chosen) for value, one in requests.items()},
-        key=key,
-        stage=stage,
-        steps=steps,
-        warmup=warmup,
-        naive=naive,
-        as_json=as_json,
-        out=out,
-    )
-    return on_ranks(devices, device, None, lead=bench.run, follow=bench.run)
 
-
-@attrs.frozen(kw_only=True)
-class Bench:
-    """What is to be timed, and how it is told."""
-
-    command: str
-    recipes: dict[str, Recipe]
-    """By the value of the key that is swept; by "" where none is."""
-    notes: dict[str, str]
-    key: str
-    stage: int | None
-    steps: int
-    warmup: int
-    naive: bool
-    as_json: bool
-    out: Path | None
-
-    def run(self, ranks: Ranks, device: str) -> None:
+    def run(ranks: Ranks, own: str) -> None:
         """Time everything, together with other ranks if there are any; the first tells the result."""
-        prepare(quiet=self.as_json or not ranks.leads)
-        screen = console(stderr=True, quiet=not ranks.leads)
+        prepare(quiet=as_json or not ranks.leads)
+        terminal = console(stderr=True, quiet=not ranks.leads)
+        place = choose_device(own)
         # Drawn by a thread beside what is timed: seldom.
-        with screen.status("measuring what the device can do", refresh_per_second=2) as status:
-            document, text = self._timed(ranks, choose_device(device), status)
+        with terminal.status("measuring what the device can do", refresh_per_second=2) as status:
+            ceilings = measure_ceilings(place)
+            status.update("timing steps")
+            result = measure(timed, stage, steps, warmup, place, ceilings, ranks)
+            result = {"command": command, **result, "notes": [note] if note else []}
+            if naive and ranks.leads:
+                status.update("timing naive steps")
+                result = with_naive(result, place)
         if not ranks.leads:
             return
-        if self.out is not None:
-            write_durably(self.out, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        if self.as_json:
-            say_json(document)
+        if out is not None:
+            write_durably(out, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+        if as_json:
+            say_json(result)
         else:
-            say(*text.split("\n"))
+            say(*as_text(result).split("\n"))
 
-    def _timed(self, ranks: Ranks, device: torch.device, status: Status) -> tuple[Any, str]:
-        """Return the result as a document and as text."""
-        ceilings = measure_ceilings(device)
-
-        def timed(value: str, title: str) -> Document:
-            status.update(words(f"timing steps{title}"))
-            result = measure(self.recipes[value], self.stage, self.steps, self.warmup, device, ceilings, ranks)
-            note = self.notes[value]
-            result = {"command": self.command, **result, "notes": [note] if note else []}
-            if self.naive and ranks.leads:
-                status.update(words(f"timing naive steps{title}"))
-                result = with_naive(result, device)
-            return result
-
-        def fitting(value: str) -> Document:
-            """Return a value's result; what does not fit into memory is one, too."""
-            try:
-                return timed(value, f", {self.key} {value}")
-            except OutOfMemoryError as error:
-                if not ranks.alone:
-                    raise
-                return {"error": str(error)}
-
-        if not self.key:
-            result = timed("", "")
-            return result, report.as_text(result)
-        rows = report.swept(self.key, {value: fitting(value) for value in self.recipes})
-        return rows, report.sweep_as_text(rows)
+    return on_ranks(devices, device, None, lead=run, follow=run)

@@ -426,7 +426,6 @@ def report() -> None:
 @click.option("--stage", type=WholeNumber(1), help="Which stage of RECIPE, from 1.  [default: the last]")
 @click.option("--steps", type=WholeNumber(1), default=10, show_default=True, help="Steps to time.")
 @click.option("--warmup", type=WholeNumber(0), default=3, show_default=True, help="Steps before those.")
-@click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
 @options.json
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the JSON into a file.")
@@ -441,8 +440,7 @@ def bench() -> None:
     Without RECIPE the data are random images, and the options say how many and how large. With one, its own
     data and one of its stages are timed. KEY=VALUE changes a value of the recipe, as in cdf.bins=512.
 
-    --sweep can vary particles, data, directions, resolution, patch and shape. With --devices, several processes
-    take each step together, and waiting for each other is a part of it.
+    With --devices, several processes take each step together, and waiting for each other is a part of it.
     """
 
 

@@ -36,6 +36,7 @@ from cswf_core.testing.outcome import (
     OnResult,
     Outcome,
     Subject,
+    answers_follow_from_their_keys,
     claims_about,
     in_words,
     run,
@@ -70,7 +71,8 @@ SUBJECTS: tuple[type[Subject[Any]], ...] = (
     Watched,
 )
 KITS: Mapping[str, Sequence[Check]] = {
-    subject.kind: (*SHARED, *claims_about(subject), *subject.in_flows) for subject in SUBJECTS
+    subject.kind: (*SHARED, *claims_about(subject), answers_follow_from_their_keys, *subject.in_flows)
+    for subject in SUBJECTS
 }
 """The checks of each kind of plugin."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from cswf_core.checks.adapter import greatest_fall, not_finite
 from cswf_core.interfaces import FittedCDF, Key, Rows
 from cswf_core.recipe import Recipe
 from cswf_core.testing.flows import IN_A_FLOW, POINTS, bare, recipe_with, samples
-from cswf_core.testing.outcome import SkipError, Subject, require, require_untouched
+from cswf_core.testing.outcome import SkipError, Subject, require
 
 NEAR = 0.02
 """How far from the right value an estimate may be, in parts of the range of a row's values."""
@@ -54,6 +55,11 @@ class Distributions(Subject[CheckedCDF]):
         for name, values in _rows(seed).items():
             yield name, values, self.checked.fit(values.clone())
 
+    def answers(self) -> list[Tensor]:
+        """Return the images of some values under the map to each distribution."""
+        p = _rows(1)["normal values"]
+        return [self.checked.transport(p.clone(), F) for _, _, F in self.fits()]
+
     def recipe(self) -> Recipe:
         """Return the recipe of a short flow with the estimator."""
         return recipe_with("cdf", self.plugin, bare(samples(POINTS)))
@@ -75,35 +81,27 @@ def _grid(values: Tensor) -> Tensor:
     return torch.cat([even, values], dim=1).sort(dim=1).values
 
 
-def a_cdf_never_falls(subject: Distributions) -> None:
-    """F(z) grows with z, or stays: else particles would be put out of order."""
+def levels_rise_within_0_and_1(subject: Distributions) -> None:
+    """F(z) is a probability that never falls as z grows, or particles would be put out of order."""
     for name, values, F in subject.fits():
-        fall = greatest_fall(F.cdf(_grid(values)))
+        levels = F.cdf(_grid(values))
+        fall = greatest_fall(levels)
         require(fall <= ROUNDING, "levels that never fall as z grows", f"a fall by {fall:.3g} for {name}")
-
-
-def a_cdf_stays_within_0_and_1(subject: Distributions) -> None:
-    """F(z) is a probability, also for z beyond all values."""
-    for name, values, F in subject.fits():
-        low, high = _ends(F.cdf(_grid(values)))
+        low, high = _ends(levels)
         got = f"{low:.6g} … {high:.6g} for {name}"
         require(low >= -ROUNDING and high <= 1 + ROUNDING, "levels in [0, 1]", got)
 
 
-def an_inverse_never_falls(subject: Distributions) -> None:
-    """F⁻¹(a) grows with a, or stays."""
+def inverses_rise_near_the_values(subject: Distributions) -> None:
+    """F⁻¹(a) never falls as a grows, is finite, and not beyond the values by more than their range."""
     for name, values, F in subject.fits():
-        fall = greatest_fall(F.icdf(LEVELS))
-        expected = "values that never fall as the level grows"
-        require(fall <= ROUNDING * _range(values), expected, f"a fall by {fall:.3g} for {name}")
-
-
-def an_inverse_stays_near_the_values(subject: Distributions) -> None:
-    """F⁻¹(a) is finite, and not beyond the values by more than their range."""
-    for name, values, F in subject.fits():
-        low, high = _ends(values)
+        inverse = F.icdf(LEVELS)
         reach = _range(values)
-        least, greatest = _ends(F.icdf(LEVELS))
+        fall = greatest_fall(inverse)
+        expected = "values that never fall as the level grows"
+        require(fall <= ROUNDING * reach, expected, f"a fall by {fall:.3g} for {name}")
+        low, high = _ends(values)
+        least, greatest = _ends(inverse)
         require(
             least >= low - reach and greatest <= high + reach,
             f"values around {low:.4g} … {high:.4g} for {name}",
@@ -111,39 +109,29 @@ def an_inverse_stays_near_the_values(subject: Distributions) -> None:
         )
 
 
-def _require_near(a: Tensor, b: Tensor, reach: float, expected: str, where: str) -> None:
-    """Raise `FaultError` unless two rows (1×n) are near each other, on average."""
-    gap = float((a - b).abs().mean()) / reach
-    require(gap <= NEAR, expected, f"{gap:.1%} {where}")
-
-
 def an_inverse_undoes_the_cdf(subject: Distributions) -> None:
     """F⁻¹(F(z)) is near z at the values themselves, where no two are equal."""
     expected = f"F⁻¹(F(z)) within {NEAR:.0%} of the range from z, on average"
     for name, values, F in subject.fits():
         if name in DISTINCT:
-            _require_near(F.icdf(F.cdf(values)), values, _range(values), expected, f"for {name}")
+            gap = float((F.icdf(F.cdf(values)) - values).abs().mean()) / _range(values)
+            require(gap <= NEAR, expected, f"{gap:.1%} for {name}")
 
 
 def transport_agrees_with_sorting(subject: Distributions) -> None:
-    """F_q⁻¹(F_p(p)) takes the i-th smallest of p near the i-th smallest of q, for q of every kind."""
-    p = Key(3, "particles").open(dtype=torch.float64).normal(1, 200)
+    """F_q⁻¹(F_p(p)) takes the i-th smallest of p near the i-th smallest of q, for q of every kind.
+
+    Particles stay that are where the data are, no two at one place.
+    """
+    normal = Key(3, "particles").open(dtype=torch.float64).normal(1, 200)
     expected = f"images within {NEAR:.0%} of the data's range from those by sorting, on average"
     for name, q, F_q in subject.fits(seed=1):
-        image = subject.checked.transport(p.clone(), F_q)
-        exact = q.sort(dim=1).values[:, p[0].argsort().argsort()]
-        gap = (image - exact).abs()
-        apart = float(gap.max() if name == "equal values" else gap.mean() / _range(q))
-        require(apart <= NEAR, expected, f"{apart:.1%} towards {name}")
-
-
-def equal_sets_stay_in_place(subject: Distributions) -> None:
-    """Where particles are where the data are, no two at one place, nothing is to move."""
-    expected = f"a displacement below {NEAR:.0%} of the range"
-    for name, values, F in subject.fits():
-        if name in DISTINCT:
-            image = subject.checked.transport(values.clone(), F)
-            _require_near(image, values, _range(values), expected, f"for {name}")
+        for p in (normal, q) if name in DISTINCT else (normal,):
+            image = subject.checked.transport(p.clone(), F_q)
+            exact = q.sort(dim=1).values[:, p[0].argsort().argsort()]
+            gap = (image - exact).abs()
+            apart = float(gap.max() if name == "equal values" else gap.mean() / _range(q))
+            require(apart <= NEAR, expected, f"{apart:.1%} towards {name}")
 
 
 def one_or_two_values_are_enough(subject: Distributions) -> None:
@@ -175,41 +163,27 @@ def rows_do_not_mix(subject: Distributions) -> None:
         require(gap <= ROUNDING, expected, f"{gap:.3g} apart for {name}")
 
 
-def numbers_are_those_of_the_values(subject: Distributions) -> None:
-    """Levels, inverses and images are in float32 or float64 as the values are."""
+def answers_have_the_dtype_of_the_values_and_leave_these_alone(subject: Distributions) -> None:
+    """Levels, inverses and images are in float32 or float64 as the values are.
+
+    `fit`, `cdf`, `icdf` and `transport` change none of the tensors that they are given.
+    """
     for dtype in (torch.float32, torch.float64):
         values = _rows(0)["normal values"].to(dtype)
-        F = subject.checked.fit(values.clone())
-        answers = {
-            "cdf": F.cdf(values),
-            "icdf": F.icdf(LEVELS.to(dtype)),
-            "transport": subject.checked.transport(values.clone(), F),
+        levels = LEVELS.to(dtype, copy=True)
+        before = values.clone()
+        F = subject.checked.fit(values)
+        calls: dict[str, Callable[[], Tensor]] = {
+            "cdf": partial(F.cdf, values),
+            "icdf": partial(F.icdf, levels),
+            "transport": partial(subject.checked.transport, values, F),
         }
-        for method, answer in answers.items():
+        for method, call in calls.items():
+            answer = call()
             require(answer.dtype == dtype, f"{method} in {dtype}, as its input", answer.dtype)
-
-
-def values_are_left_as_they_are(subject: Distributions) -> None:
-    """`fit`, `cdf`, `icdf` and `transport` change none of the tensors that they are given."""
-    values, levels = _rows(0)["normal values"], LEVELS.clone()
-    before = values.clone()
-    F = subject.checked.fit(values)
-    calls: dict[str, Callable[[], Tensor]] = {
-        "cdf": lambda: F.cdf(values),
-        "icdf": lambda: F.icdf(levels),
-        "transport": lambda: subject.checked.transport(values, F),
-    }
-    for method, call in calls.items():
-        call()
-        same = torch.equal(values, before) and torch.equal(levels, LEVELS)
-        expected = f"`{method}` to leave its input alone (only `displace` works in place)"
-        require(same, expected, "other values")
-
-
-def global_generators_are_left_alone(subject: Distributions) -> None:
-    """Estimates draw nothing from the generators of `random`, NumPy and PyTorch."""
-    p = _rows(1)["normal values"]
-    require_untouched(lambda: [subject.checked.transport(p.clone(), F) for _, _, F in subject.fits()])
+            left = torch.equal(values, before) and torch.equal(levels, LEVELS.to(dtype))
+            expected = f"`{method}` to leave its input alone (only `displace` works in place)"
+            require(left, expected, "other values")
 
 
 def displacing_in_place_agrees_with_transport(subject: Distributions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from cswf_core.testing.outcome import (
     Subject,
     one_sentence,
     require,
-    require_untouched,
+    require_laws,
     takeable,
 )
 
@@ -87,6 +88,18 @@ class Encoding(Subject[CheckedCondition]):
         """Return Y₀ of some particles."""
         return self.checked.draw(self.data, COUNT, draw())
 
+    def answers(self) -> list[Any]:
+        """Return Y₀, l, the data that are chosen, and θ_y and its weights in few dimensions and in many."""
+        y = self.drawn()
+        length = self.length_for(self.taken)
+        balanced = self.checked.balance(self.data, draw("balance"))
+        answers = [y.labels, y.vectors, y.origin, length, balanced]
+        if length:
+            dimensions = (1, self.data.space.dimension, 3072)
+            answers.append(self.checked.directions(length, COUNT, draw()))
+            answers += [self.checked.weights(d, length, COUNT, draw()) for d in dimensions]
+        return answers
+
     def beside_x(self) -> int:
         """Return l, if Y stands beside x; else there is nothing to project."""
         length = self.length_for(self.taken)
@@ -115,15 +128,6 @@ class Encoding(Subject[CheckedCondition]):
         flow = flow_of(self.recipe())
         flow.run()
         return flow
-
-
-def the_length_is_a_whole_number(subject: Encoding) -> None:
-    """l is 0 or more, and the same when it is asked for again."""
-    first, second = (subject.length_for(subject.taken) for _ in range(2))
-    expected = "l as a whole number, 0 or more, the same each time"
-    require(
-        first == second, expected, f"{first!r}, {second!r}"
-    )  # the adapter has refused all but whole numbers
 
 
 def data_that_lack_y_are_refused_in_a_sentence(subject: Encoding) -> None:
@@ -158,29 +162,6 @@ def y_is_drawn_from_the_data(subject: Encoding) -> None:
         low, high = own.vectors.amin(dim=1, keepdim=True), own.vectors.amax(dim=1, keepdim=True)
         within = bool(((y.vectors >= low - STILL) & (y.vectors <= high + STILL)).all())
         require(within, "vectors within the range of the data's", "vectors beyond it")
-
-
-def y_follows_from_its_key(subject: Encoding) -> None:
-    """The same key gives the same Y₀, and the global generators are left alone."""
-    first, second = require_untouched(subject.drawn), subject.drawn()
-    for name in ("labels", "vectors", "origin"):
-        a, b = getattr(first, name), getattr(second, name)
-        same = a is b if a is None or b is None else torch.equal(a, b)
-        require(same, "the same Y₀ when the same key is drawn from twice", f"other {name}")
-
-
-def directions_of_y_have_unit_length(subject: Encoding) -> None:
-    """θ_y has length 1, follows from its key, and is as many numbers as Y has."""
-    length = subject.beside_x()
-    first, second = (subject.checked.directions(length, COUNT, draw()) for _ in range(2))
-    require(torch.equal(first, second), "the same θ_y when the same key is drawn from twice", "others")
-
-
-def weights_lie_within_0_and_1(subject: Encoding) -> None:
-    """a, the length of the θ_x part of directions, is in [0, 1], in few dimensions and in many."""
-    length = subject.beside_x()
-    for dimension in (1, subject.data.space.dimension, 3072):
-        subject.checked.weights(dimension, length, COUNT, draw())
 
 
 def products_are_linear_in_directions(subject: Encoding) -> None:
@@ -236,9 +217,8 @@ def an_observation_is_an_orthogonal_projection(subject: Encoding) -> None:
         "Ou + Pu = u": Ou + Pu - u,
         "Ou·v = u·Ov": transpose_gap(v, Ou, seen.seen(v), u),
     }
-    for law, gap in gaps.items():
-        apart = float(gap.abs().max())
-        require(apart <= 1e-6, law, f"values {apart:.3g} apart")
+    largest = {law: float(gap.abs().max()) for law, gap in gaps.items()}
+    require_laws(largest, 1e-6, "values {} apart")
 
 
 def the_observed_part_never_moves(subject: Encoding) -> str:
@@ -252,12 +232,3 @@ def the_observed_part_never_moves(subject: Encoding) -> str:
     still = torch.equal(before, after) if exact else gap <= STILL
     require(still, "the part of x that is seen where it was", f"values moved by up to {gap:.3g}")
     return "to the bit" if exact else f"up to {gap:.1e}"
-
-
-def balanced_data_are_data(subject: Encoding) -> None:
-    """`balance` names data that there are, and follows from its key."""
-    first, second = (subject.checked.balance(subject.data, draw("balance")) for _ in range(2))
-    if first is None:
-        raise SkipError("it flows to all data as they are")
-    same = second is not None and torch.equal(first, second)
-    require(same, "the same data when the same key is drawn from twice", "others")

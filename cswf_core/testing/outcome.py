@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import attrs
 import numpy as np
 import torch
+from torch import Tensor
 
 from cswf_core.checks import Adapter, checked
 from cswf_core.errors import CswfError, DataError, PluginError, did_you_mean
@@ -88,6 +89,10 @@ class Subject(Generic[A]):
         """The plugin behind the checks of its contract, as the engine calls it."""
         adapter: A = checked(self.plugin, self.owner, self.kind)
         return adapter
+
+    def answers(self) -> Sequence[Any]:
+        """Return what follows from keys, data and parameters alone: all that the plugin draws or computes."""
+        raise NotImplementedError
 
 
 def claims_about(subject: type[Subject[Any]]) -> list[Check]:
@@ -164,13 +169,23 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-@contextmanager
-def needing(noun: str) -> Iterator[None]:
-    """Take a `DataError`, a plugin's own word that it cannot use some data, as the reason to skip."""
-    try:
-        yield
-    except DataError as error:
-        raise SkipError(f"it does not take {noun}: {error}") from None
+def require_laws(gaps: Mapping[str, float], most: float, apart: str) -> None:
+    """Raise `FaultError` unless the two sides of each law are near each other; `apart` has `{}` for the gap."""
+    for law, gap in gaps.items():
+        require(gap <= most, law, apart.format(f"{gap:.3g}"))
+
+
+def refusals(nouns: Mapping[T, str], attempt: Callable[[T], object]) -> str:
+    """Return in words what a plugin does not take, as `attempt` raises a `DataError` for it."""
+    refused = []
+    for each, noun in nouns.items():
+        try:
+            attempt(each)
+        except DataError as error:
+            refused.append(f"it does not take {noun}: {error}")
+        except PluginError as error:
+            raise PluginError(f"{error}, for {noun}") from None
+    return "; ".join(refused)
 
 
 def one_sentence(error: DataError) -> None:
@@ -206,7 +221,7 @@ def _states() -> dict[str, bytes]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def _seeded(seed: int) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and PyTorch; put them back as they were in the end."""
     before = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     random.seed(seed)
@@ -220,15 +235,30 @@ def seeded(seed: int) -> Iterator[None]:
         torch.random.set_rng_state(before[2])
 
 
-def require_untouched(work: Callable[[], T]) -> T:
-    """Return the answer of work; raise `FaultError` if it draws from a global generator, or seeds it."""
-    with seeded(1):
-        before = _states()
-        answer = work()
-        touched = [name for name, state in _states().items() if state != before[name]]
-    require(
-        not touched,
-        "all randomness to come from `draw`, so that runs can be repeated",
-        f"a draw from the global generator of {' and '.join(touched)}",
-    )
-    return answer
+def answers_follow_from_their_keys(subject: Subject[Any]) -> None:
+    """Asked twice with the same keys, it answers the same to the bit: resumed runs and saved models ask again.
+
+    It answers in float32 or float64 as it is asked, and leaves the generators of `random`, NumPy and PyTorch
+    alone.
+    """
+    answers = []
+    for seed in (1, 2):
+        with _seeded(seed):
+            before = _states()
+            answers.append(subject.answers())
+            touched = [name for name, state in _states().items() if state != before[name]]
+        require(
+            not touched,
+            "all randomness to come from `draw`, so that runs can be repeated",
+            f"a draw from the global generator of {' and '.join(touched)}",
+        )
+    require(same(*answers), "the same answers when it is asked twice with the same keys", "others")
+
+
+def same(first: Any, second: Any) -> bool:
+    """Say whether two answers are the same to the bit: tensors, plain values, and lists of these."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)

@@ -37,15 +37,22 @@ from cswf_core.testing.outcome import (
     FaultError,
     SkipError,
     Subject,
-    needing,
+    refusals,
     require,
-    require_untouched,
-    seeded,
     takeable,
 )
 
 COUNT = 40
 """Directions of most checks."""
+
+NOUNS = {
+    Space((1, 1, 1)): "images of one pixel",
+    Space((1, 7, 9)): "oblong images",
+    GREY: "grey images",
+    COLOUR: "colour images",
+    POINTS: "points",
+}
+"""Spaces that are tried, in words."""
 
 UNEVEN = 2.0
 """From this λ·d on, a step of η = d makes errors grow."""
@@ -118,19 +125,24 @@ class SamplerSubject(Subject[CheckedSampler]):
         """The space that most checks look at: the first that the sampler takes."""
         return self.usable[0]
 
-    def require_directions(self, space: Space, noun: str) -> None:
-        """Raise `FaultError` unless there are directions in a space, `SkipError` if the sampler refuses it."""
-        if self.chosen and space not in self.spaces:
-            raise SkipError(f"only {', '.join(map(str, self.spaces))} are to be tried")
+    def answers(self) -> list[Tensor]:
+        """Return batches of directions, of which the first is drawn again after the others; some in float32."""
+        sampler = self.sampler(self.space)
+        batches = ((COUNT, 3), (5, 0), (COUNT, 1), (3 * COUNT, 2))
+        drawn = (sampler.sample(self.space, count, draw(index=index)) for count, index in batches)
+        single = self.theta(self.space, stream=draw(dtype=torch.float32))
+        return [single, *(numbers_of(directions, draw()) for directions in drawn)]
+
+    def require_directions(self, space: Space) -> None:
+        """Raise `FaultError` unless there are directions in a space, or a `DataError` says why not."""
         try:
-            with needing(noun):
-                self.theta(space)
+            self.theta(space)
         except PluginError as error:
             if " raised " not in str(error):
                 raise
             advice = "space.grid(\"projection 'mine'\") raises it"
             raise FaultError(
-                f"directions, or a DataError if it needs other data ({advice})", str(error)
+                f"directions, or a DataError if it needs other data ({advice})", f"{error}, in {space}"
             ) from None
 
     def recipe(self) -> Recipe:
@@ -156,49 +168,12 @@ def directions_are_finite(subject: SamplerSubject) -> None:
     require(bad == 0, "finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
 
 
-def directions_follow_from_their_key(subject: SamplerSubject) -> None:
-    """The same key gives the same bits; saved models and resumed runs draw directions again so."""
-    same = torch.equal(subject.theta(subject.space), subject.theta(subject.space))
-    require(same, "the same directions when the same key is drawn from twice", "others")
-
-
 def batches_of_a_step_differ(subject: SamplerSubject) -> None:
     """Other keys give other directions: the batches of a step, and the steps."""
     first = subject.theta(subject.space)
     for noun, stream in (("batch", draw(index=1)), ("step", draw(step=1))):
         same = torch.equal(first, subject.theta(subject.space, stream=stream))
         require(not same, f"other directions in the next {noun}, whose key is another", "the same ones")
-
-
-def earlier_draws_change_nothing(subject: SamplerSubject) -> None:
-    """A batch is the same whatever was drawn before: a sampler has no memory."""
-    sampler = subject.sampler(subject.space)
-    alone = numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())
-    for count, index in ((5, 0), (COUNT, 1), (3 * COUNT, 2)):
-        sampler.sample(subject.space, count, draw(index=index))
-    same = torch.equal(alone, numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw()))
-    require(same, "the same directions of a key after other keys were drawn from", "others")
-
-
-def global_generators_are_left_alone(subject: SamplerSubject) -> None:
-    """Drawing directions leaves the generators of `random`, NumPy and PyTorch as they were."""
-    require_untouched(lambda: subject.theta(subject.space))
-
-
-def global_seeds_change_nothing(subject: SamplerSubject) -> None:
-    """Directions are the same whatever the global generators were seeded with."""
-    answers = []
-    for seed in (1, 2):
-        with seeded(seed):
-            answers.append(subject.theta(subject.space))
-    expected = "the same directions under other global seeds"
-    require(torch.equal(*answers), expected, "others: only `draw` is repeatable")
-
-
-def numbers_are_those_of_the_draw(subject: SamplerSubject) -> None:
-    """Directions are in float32 or float64 as `draw.dtype` says."""
-    for dtype in (torch.float32, torch.float64):
-        subject.theta(subject.space, stream=draw(dtype=dtype))
 
 
 def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
@@ -234,13 +209,6 @@ def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
     require(theta.device.type == device, expected, f"directions on '{theta.device}'")
 
 
-def directions_do_not_require_grad(subject: SamplerSubject) -> None:
-    """Directions carry no graph of operations, which would grow with every step."""
-    answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw(), check=False)
-    expected = "directions without gradients (draw them under torch.no_grad())"
-    require(not numbers_of(answer, draw()).requires_grad, expected, "requires_grad=True")
-
-
 def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
     """`project` and `adjoint` of a `Projection` are θ x and θᵀ a for the θ of `dense()`, on random x and a."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw())
@@ -251,29 +219,13 @@ def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
         require(gap < 1e-5, f"`{method}` to be the product with dense()", f"values {gap:.3g} apart")
 
 
-def images_of_one_pixel_are_taken(subject: SamplerSubject) -> None:
-    """Directions on a 1×1 grid, where the coarsest stage of a pyramid may be; or a sentence that it cannot."""
-    subject.require_directions(Space((1, 1, 1)), "images of one pixel")
+def spaces_are_taken_or_refused_in_a_sentence(subject: SamplerSubject) -> str:
+    """Directions for points, and images: grey, in colour, oblong, and of one pixel as a pyramid may have them.
 
-
-def oblong_images_are_taken(subject: SamplerSubject) -> None:
-    """Directions on a grid that is not square: rows and columns are not mixed up."""
-    subject.require_directions(Space((1, 7, 9)), "oblong images")
-
-
-def grey_images_are_taken(subject: SamplerSubject) -> None:
-    """Directions for one channel."""
-    subject.require_directions(GREY, "grey images")
-
-
-def colour_images_are_taken(subject: SamplerSubject) -> None:
-    """Directions for three channels."""
-    subject.require_directions(COLOUR, "colour images")
-
-
-def points_are_taken(subject: SamplerSubject) -> None:
-    """Directions for points; a sampler that needs images says so with a `DataError`."""
-    subject.require_directions(POINTS, "points")
+    A sampler that needs others says so with a `DataError`.
+    """
+    chosen = {space: str(space) for space in subject.spaces}
+    return refusals(chosen if subject.chosen else NOUNS, subject.require_directions)
 
 
 def directions_span_the_space(subject: SamplerSubject) -> str:
@@ -333,24 +285,25 @@ def _remarks(subject: SamplerSubject, scaled: Tensor, space: Space) -> list[str]
     return remarks
 
 
-def _through_a_pyramid(subject: SamplerSubject, entries: list[str], adds: str) -> None:
+def a_pyramid_sets_its_patches(subject: SamplerSubject) -> str:
+    """Through `patched`, the schedule `pyramid` sets the side of patches on grids of 4×4 and 8×8.
+
+    It sets the distance between a patch's pixels too, where the sampler has one.
+    """
     space = next((space for space in subject.usable if space.is_image and min(space.shape[1:]) >= 8), None)
     if space is None:
         raise SkipError("it takes no images of 8×8 pixels or more, and a pyramid is for images")
     subject.require_linear()
-    try:
-        subject.checked.plugin.patched(3, 2 if "dilation" in adds else 1)
-    except DataError:
-        raise SkipError(f"a pyramid sets {adds}, which it does not have: add it as a parameter") from None
-    schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
-    require_nearer(recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule))
-
-
-def a_pyramid_sets_its_patches(subject: SamplerSubject) -> None:
-    """Through `patched`, the schedule `pyramid` sets the side of patches on grids of 4×4 and 8×8."""
-    _through_a_pyramid(subject, ["(4×4) [3]", "(8×8) [5, 3]"], "`patch: int`")
-
-
-def a_pyramid_dilates_its_patches(subject: SamplerSubject) -> None:
-    """Through `patched`, the schedule `pyramid` sets the distance between a patch's pixels."""
-    _through_a_pyramid(subject, ["(8×8) [3] dilation=2", "(8×8) [3]"], "`patch: int` and `dilation: int`")
+    remark = ""
+    for dilation, entries in ((1, ["(4×4) [3]", "(8×8) [5, 3]"]), (2, ["(8×8) [3] dilation=2", "(8×8) [3]"])):
+        adds = "`patch: int`" if dilation == 1 else "`patch: int` and `dilation: int`"
+        try:
+            subject.checked.plugin.patched(3, dilation)
+        except DataError:
+            remark = f"a pyramid sets {adds}, which it does not have: add it as a parameter"
+            if dilation == 1:
+                raise SkipError(remark) from None
+            continue
+        schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
+        require_nearer(recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule))
+    return remark

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -32,9 +32,9 @@ from cswf_core.testing.outcome import (
     FaultError,
     SkipError,
     Subject,
-    needing,
+    refusals,
     require,
-    require_untouched,
+    require_laws,
     takeable,
 )
 
@@ -96,12 +96,9 @@ class ScheduleSubject(Subject[CheckedSchedule]):
         """Return the stages of all spaces."""
         return [(space, stage) for space in self.usable for stage in self.stages(space)]
 
-    def require_stages(self, space: Space, noun: str) -> None:
-        """Raise `FaultError` unless stages in a space can be run, `SkipError` if the schedule refuses it."""
-        if space not in self.spaces:
-            raise SkipError(f"only {', '.join(map(str, self.spaces))} are to be tried")
-        with needing(noun):
-            self.stages(space)
+    def answers(self) -> list[Any]:
+        """Return the facts of all stages."""
+        return [_facts(stage) for _, stage in self.each_stage()]
 
     def recipe(self) -> Recipe:
         """Return the recipe of a flow with a few steps of each stage."""
@@ -111,19 +108,9 @@ class ScheduleSubject(Subject[CheckedSchedule]):
         return attrs.evolve(recipe, schedule=choice_of("schedule", Shortened(self.checked.plugin)))
 
 
-def points_are_planned_for(subject: ScheduleSubject) -> None:
-    """Stages for points can be run; a schedule that needs images says so with a `DataError`."""
-    subject.require_stages(POINTS, "points")
-
-
-def grey_images_are_planned_for(subject: ScheduleSubject) -> None:
-    """Stages for images of one channel can be run."""
-    subject.require_stages(GREY, "grey images")
-
-
-def colour_images_are_planned_for(subject: ScheduleSubject) -> None:
-    """Stages for images of three channels can be run."""
-    subject.require_stages(COLOUR, "colour images")
+def spaces_are_planned_for_or_refused_in_a_sentence(subject: ScheduleSubject) -> str:
+    """Stages for points, grey and colour images can be run, or a `DataError` says that it needs others."""
+    return refusals({space: str(space) for space in subject.spaces}, subject.stages)
 
 
 def the_plan_ends(subject: ScheduleSubject) -> str:
@@ -133,13 +120,6 @@ def the_plan_ends(subject: ScheduleSubject) -> str:
     for total in totals:
         require(1 <= total <= most, f"1 to {most:,} steps in all", f"{total:,}")
     return f"{max(totals):,} steps at most"
-
-
-def the_same_stages_come_again(subject: ScheduleSubject) -> None:
-    """Asked twice, a schedule returns the same stages: a resumed run plans its flow anew."""
-    for space in subject.usable:
-        first, second = ([_facts(stage) for stage in subject.stages(space)] for _ in range(2))
-        require(first == second, "the same stages when it is asked again", f"others, in {space}")
 
 
 def _facts(stage: Stage) -> tuple[Any, ...]:
@@ -192,17 +172,10 @@ def an_upsampling_agrees_with_its_transpose(subject: ScheduleSubject) -> None:
         t, x = draw.normal(U.space.dimension, 3), draw.normal(space.dimension, 3)
         up = U.up(t)
         gaps = {
-            "U t·x = t·Uᵀx": transpose_gap(x, up, U.down(x), t),
-            "gram(t) = UᵀU t": U.gram(t) - U.down(up),
+            "U t·x = t·Uᵀx": float(transpose_gap(x, up, U.down(x), t).abs().max()),
+            "gram(t) = UᵀU t": float((U.gram(t) - U.down(up)).abs().max()),
         }
-        for law, gap in gaps.items():
-            apart = float(gap.abs().max())
-            require(apart <= ROUNDING, law, f"{apart:.3g} apart, from {U.space} to {space}")
-
-
-def global_generators_are_left_alone(subject: ScheduleSubject) -> None:
-    """Planning draws nothing from the generators of `random`, NumPy and PyTorch."""
-    require_untouched(subject.each_stage)
+        require_laws(gaps, ROUNDING, f"{{}} apart, from {U.space} to {space}")
 
 
 class CoordinateSubject(Subject[CheckedCoordinates]):
@@ -238,11 +211,11 @@ class CoordinateSubject(Subject[CheckedCoordinates]):
                 raise SkipError("w is x itself: there is no map")
             yield space, W
 
-    def require_law(self, law: str, both: Callable[[LinearMap, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-        """Raise `FaultError` unless two ways to compute vectors agree, in every space."""
-        for space, W in self.maps():
-            gap = parts_apart(*both(W, *_vectors(space)))
-            require(gap <= ROUNDING, law, f"vectors {gap:.3g} of their length apart, in {space}")
+    def answers(self) -> list[Tensor | None]:
+        """Return vectors that have entered each map, one of float32 among them; None where there is none."""
+        self.fit(self.usable[0], torch.float32)  # the adapter refuses products in other numbers
+        fitted = [(space, self.fit(space)) for space in self.usable]
+        return [None if W is None else W.enter(_vectors(space)[0]) for space, W in fitted]
 
     def recipe(self) -> Recipe:
         """Return the recipe of a short flow in these coordinates."""
@@ -256,30 +229,19 @@ def _vectors(space: Space) -> tuple[Tensor, Tensor]:
     return draw.normal(space.dimension, 5), draw.normal(space.dimension, 5)
 
 
-def the_map_is_linear(subject: CoordinateSubject) -> None:
-    """W(2u − v) = 2 W u − W v."""
-    subject.require_law(
-        "W(2u − v) = 2 Wu − Wv", lambda W, u, v: (W.enter(2 * u - v), 2 * W.enter(u) - W.enter(v))
-    )
-
-
-def leaving_undoes_entering(subject: CoordinateSubject) -> None:
-    """W⁻¹ W u = u: particles are back in the data's space as they were."""
-    subject.require_law("W⁻¹ W u = u", lambda W, u, _: (W.leave(W.enter(u)), u))
-
-
-def entering_undoes_leaving(subject: CoordinateSubject) -> None:
-    """W W⁻¹ u = u: the map has no direction that it loses."""
-    subject.require_law("W W⁻¹ u = u", lambda W, u, _: (W.enter(W.leave(u)), u))
-
-
-def the_adjoint_is_the_transpose(subject: CoordinateSubject) -> None:
-    """Wᵀθ·u = θ·W u: data are projected on Wᵀθ."""
+def a_map_is_linear_and_has_its_inverse_and_transpose(subject: CoordinateSubject) -> None:
+    """W(2u − v) = 2 Wu − Wv, W⁻¹ W u = u = W W⁻¹ u and Wᵀθ·u = θ·Wu: nothing is lost on the way and back."""
     for space, W in subject.maps():
         u, v = _vectors(space)
         seen = W.enter(u)
-        gap = float(transpose_gap(v, seen, W.adjoint(v), u).norm() / (v * seen).sum(dim=0).norm())
-        require(gap <= ROUNDING, "Wᵀθ·u = θ·Wu", f"vectors {gap:.3g} of their length apart, in {space}")
+        gap = transpose_gap(v, seen, W.adjoint(v), u).norm() / (v * seen).sum(dim=0).norm()
+        gaps = {
+            "W(2u − v) = 2 Wu − Wv": parts_apart(W.enter(2 * u - v), 2 * seen - W.enter(v)),
+            "W⁻¹ W u = u": parts_apart(W.leave(seen), u),
+            "W W⁻¹ u = u": parts_apart(W.enter(W.leave(u)), u),
+            "Wᵀθ·u = θ·Wu": float(gap),
+        }
+        require_laws(gaps, ROUNDING, f"vectors {{}} of their length apart, in {space}")
 
 
 def tensors_make_the_map_again(subject: CoordinateSubject) -> None:
@@ -294,21 +256,6 @@ def tensors_make_the_map_again(subject: CoordinateSubject) -> None:
             gap = parts_apart(getattr(again, method)(vectors), getattr(W, method)(vectors))
             expected = f"the same `{method}` of the map made again"
             require(gap <= ROUNDING, expected, f"{gap:.3g} apart, in {space}")
-
-
-def numbers_are_those_of_the_data(subject: CoordinateSubject) -> None:
-    """A map fitted to float32 works in float32, and one fitted to float64 in float64."""
-    for dtype in (torch.float32, torch.float64):
-        subject.fit(subject.usable[0], dtype)  # the adapter refuses products in other numbers
-
-
-def the_same_data_make_the_same_map(subject: CoordinateSubject) -> None:
-    """Fitted twice, the map is the same to the bit, and the global generators are left alone."""
-    for space, W in subject.maps():
-        again = require_untouched(partial(subject.fit, space))
-        u, _ = _vectors(space)
-        same = again is not None and torch.equal(again.enter(u), W.enter(u))
-        require(same, "the same map of the same data", f"another one, in {space}")
 
 
 def data_are_left_as_they_are(subject: CoordinateSubject) -> None:

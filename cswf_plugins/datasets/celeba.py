@@ -19,10 +19,11 @@ from cswf_core.errors import DataError
 from cswf_core.files import read_whole
 from cswf_core.interfaces import Draw, NeededFiles, StoredImages, parameter
 from cswf_core.pictures.read import files_in
-from cswf_plugins.datasets.image_folder import LARGEST, Cut, FolderPixels, FolderSource
+from cswf_plugins.datasets.image_folder import LARGEST, Cut, FolderPixels
 from cswf_plugins.datasets.images import (
     ROOT_HELP,
     SPLIT_HELP,
+    ImageSource,
     Pictures,
     Split,
     Whole,
@@ -38,7 +39,7 @@ TEST = 2
 
 
 @attrs.frozen(kw_only=True)
-class CelebA(FolderSource):
+class CelebA(ImageSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"

@@ -31,7 +31,6 @@ from cswf_plugins.datasets.images import (
     Bytes,
     ImageSource,
     Pictures,
-    Selection,
     Whole,
     data_root,
     selected,
@@ -58,7 +57,11 @@ class Cut:
 
 
 class FolderPixels:
-    """The pictures of a folder as n×channels×size×size bytes, decoded when they are asked for."""
+    """The pictures of a folder as n×channels×size×size bytes, decoded when they are asked for.
+
+    A picture is turned upright, made grey or RGB, cut to a square in its middle and resized with a filter that
+    widens where a picture shrinks, and so does not alias.
+    """
 
     def __init__(self, folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> None:
         self.shape: tuple[int, ...] = (len(files), cut.channels, cut.size, cut.size)
@@ -82,19 +85,6 @@ class FolderPixels:
         pixels = _decode(self._files, self._cut)
         write_cached(cache, lambda file: np.save(file, pixels, allow_pickle=False))
         self._pixels = pixels
-
-
-class FolderSource(ImageSource):
-    """Images from a folder of pictures, which are decoded once for all loads.
-
-    A picture is turned upright, made grey or RGB, cut to a square in its middle and resized with a filter that
-    widens where a picture shrinks, and so does not alias.
-    """
-
-    def _prepare(self, images: StoredImages) -> None:
-        every = images.images if isinstance(images, Selection) else images
-        if isinstance(every, Pictures) and isinstance(every.pixels, FolderPixels):
-            every.pixels.decode()
 
 
 def _fingerprint(folder: Path, files: Sequence[Path], cut: Cut) -> str:
@@ -152,7 +142,7 @@ def _a_share(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
 
 
 @attrs.frozen(kw_only=True)
-class ImageFolder(FolderSource):
+class ImageFolder(ImageSource):
     """Your own pictures from a folder."""
 
     NAME = "image-folder"

@@ -65,8 +65,8 @@ def data_root(root: Path | None = None) -> Path:
     return root.expanduser().absolute()
 
 
-class Pixels(Protocol):
-    """m×C×H×W bytes, of which some rows are read at a time: an array, or files that are not decoded yet."""
+class Undecoded(Protocol):
+    """m×C×H×W bytes of files that are decoded when some rows are read, or once for all of them."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,16 +75,23 @@ class Pixels(Protocol):
     def __getitem__(self, rows: Whole, /) -> Bytes:
         """Return the images in these rows."""
 
+    def decode(self) -> None:
+        """Decode all of them."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class Pictures(StoredImages):
     """All images of an array in memory or in a file, or of files that are decoded when they are asked for."""
 
-    pixels: Pixels = attrs.field(repr=False)
+    pixels: Bytes | Undecoded = attrs.field(repr=False)
 
     @classmethod
     def of(
-        cls, pixels: Pixels, labels: Whole | None = None, classes: tuple[str, ...] = (), split: str = "train"
+        cls,
+        pixels: Bytes | Undecoded,
+        labels: Whole | None = None,
+        classes: tuple[str, ...] = (),
+        split: str = "train",
     ) -> Pictures:
         """Return all images of an array with the class of each, if there are classes."""
         return cls(
@@ -144,7 +151,9 @@ class ImageSource(DatasetSource):
         """Return the images on the CPU: x is d×n with d = C·H·W, channels before rows before columns."""
         with self._naming_itself():
             images = self._chosen(draw)
-            self._prepare(images)
+            every = images.images if isinstance(images, Selection) else images
+            if isinstance(every, Pictures) and not isinstance(every.pixels, np.ndarray):
+                every.pixels.decode()
             held_out = None if images.held_out is None else loaded(images.held_out, draw)
             return attrs.evolve(loaded(images, draw), held_out=held_out)
 
@@ -167,9 +176,6 @@ class ImageSource(DatasetSource):
     @abc.abstractmethod
     def _images(self, draw: Draw) -> StoredImages:
         """Return the images that the flow may see, of all classes, and those held out if there are any."""
-
-    def _prepare(self, images: StoredImages) -> None:
-        """Prepare for all images to be read; folders decode their pictures first, once."""
 
     def _chosen(self, draw: Draw) -> StoredImages:
         """Return the images that the flow sees, of the chosen classes and as many as it should."""

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from cswf_core.bench import measure as measuring
-from cswf_core.bench.measure import durations, measure, measure_ceilings, time_parts, with_naive
-from cswf_core.bench.report import as_text, sweep_as_text, swept
-from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
+from cswf_core.bench.measure import as_text, durations, measure, measure_ceilings, time_parts, with_naive
+from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.interfaces import Space
@@ -139,21 +138,6 @@ def test_durations_are_one_for_each_call():
     assert durations(CPU, lambda: calls.append(1), 0) == []
 
 
-def test_growth_is_time_per_size_against_the_first_row(result):
-    first = {**result, "step_ms": 2.0}
-    twice = {**result, "step_ms": 6.0, "sizes": {**result["sizes"], "particles": 60}}
-    rows = swept("particles", {"30": first, "60": twice, "90": {"error": "out of memory on cpu"}})
-    found = [row["sweep"] for row in rows]
-    assert [row["value"] for row in found] == ["30", "60", "90"]
-    assert [row["size"] for row in found] == [30, 60, None]
-    assert [row["growth"] for row in found] == [1.0, 1.5, None]
-    assert [row["ns_per_added"] for row in found] == [None, pytest.approx(4e6 / 30), None]
-    assert rows[2]["error"] == "out of memory on cpu"
-    lines = sweep_as_text(rows).splitlines()
-    assert lines[-2].split()[:4] == ["60", "6", "ms", "1.50"]
-    assert lines[-1].split() == ["90", "out", "of", "memory"]
-
-
 def test_a_naive_step_that_does_not_fit_is_a_note(result, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("full")
@@ -164,14 +148,11 @@ def test_a_naive_step_that_does_not_fit_is_a_note(result, monkeypatch):
     assert (found["naive_ms"], found["speedup"]) == (None, None)
 
 
-def test_shapes_resolutions_and_sweeps_are_read():
+def test_shapes_and_resolutions_are_read():
     assert parse_shape("3x32x32") == parse_shape("3×32×32") == (3, 32, 32)
     assert parse_shape("64") == (64,)
     assert parse_resolution("16") == (16, 16)
     assert parse_resolution("16x12") == (16, 12)
-    key, requests = sweep(BenchRequest(), "resolution=4, 8")
-    assert key == "resolution"
-    assert {value: one.resolution for value, one in requests.items()} == {"4": (4, 4), "8": (8, 8)}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")

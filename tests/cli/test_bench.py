@@ -80,18 +80,6 @@ def test_sizes_nobody_gave_are_smaller_on_a_cpu_and_that_is_said(cswf):
     assert "smaller by default on a CPU: shape 3×16×16" in printed
 
 
-def test_a_sweep_has_a_row_for_each_value(cswf):
-    sizes = ("--data", "40", "--directions", "20", "--shape", "1x8x8", "--no-naive")
-    sweep = ("bench", *sizes, *EXACT, *QUICK, "--sweep", "particles=20,40")
-    rows = json.loads(cswf(*sweep, "--json").out)
-    assert [row["sizes"]["particles"] for row in rows] == [20, 40]
-    assert rows[0]["sweep"]["growth"] == 1
-    ratio = rows[1]["step_ms"] / rows[0]["step_ms"]
-    assert rows[1]["sweep"]["growth"] == pytest.approx(ratio / 2)
-    lines = cswf(*sweep).out.splitlines()
-    assert [line.split()[0] for line in lines[-3:]] == ["particles", "20", "40"]
-
-
 def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
     changes = ("schedule.directions=20", "particles.count=30", "data.classes=[1, 2]")
     printed = cswf.output("bench", "digits", *changes, *EXACT, *QUICK, "--stage", "1", "--no-naive", "--json")
@@ -112,11 +100,6 @@ def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
         (("--resolution", "64"), "a resolution of 64×64 is larger than the images, 3×16×16"),
         (("--shape", "64", "--resolution", "8"), "points in 64 dimensions have no resolution"),
         (("--projection", "uniform", "--resolution", "4"), "projection 'uniform' has no patches"),
-        (("--sweep", "particle=1,2"), "--sweep cannot vary 'particle'; did you mean 'particles'"),
-        (("--sweep", "particles"), "--sweep 'particles' must be KEY=A,B,C"),
-        (("--sweep", "data=10,many"), "--sweep data: 'many' must be a whole number from 1 on"),
-        (("--sweep", "data=10,"), "--sweep data: '' must be a whole number from 1 on"),
-        (("--sweep", "data=10", "--data", "5"), "--data and --sweep both say what 'data' is"),
         (("--device", "tpu"), "there is no device 'tpu'"),
         (("--cdf", "nope"), "unknown cdf 'nope'"),
         (("--stage", "2"), "--stage is for a recipe's stages"),

@@ -40,7 +40,6 @@ def _elsewhere(tmp_path, monkeypatch):
         ("sample", "RUN", "--devices", DIGITS),
         ("update", "RUN", "--data", "digits", "--schedule", DIGITS),
         ("bench", "--shape", f"3x{DIGITS}x3"),
-        ("bench", "--sweep", f"particles={DIGITS}"),
         ("bench", "--particles", DIGITS),
         ("bench", "--steps", DIGITS),
         ("check", "digits", f"condition.prior=[{DIGITS}]"),

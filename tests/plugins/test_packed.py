@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cswf_core.errors import CswfError, DataError, RunError
-from cswf_core.interfaces import BIN, Conditions, Dataset, Space, StoredImages
+from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 from cswf_core.packed import LoadedImages, Manifest, PackedImages, find_damage, pack
 from cswf_plugins.datasets import image_folder
 from cswf_plugins.datasets import packed as plugin
@@ -263,14 +263,6 @@ def assert_same(one, other):
         assert_same(one.held_out, other.held_out)
 
 
-def assert_same_images(stored, loaded):
-    """Images that are read a block at a time are those of a data set."""
-    assert torch.equal(stored.block(0, len(stored)), loaded.images())
-    assert (stored.space, stored.classes, stored.bin_width) == (loaded.space, loaded.classes, loaded.bin_width)
-    labels = loaded.conditions.labels
-    assert stored.labels is None if labels is None else torch.equal(stored.labels, labels)
-
-
 def sources(folder):
     """A source of each kind, by its name."""
     write_idx(folder / "mnist")
@@ -310,22 +302,6 @@ def test_parameters_mean_the_same_as_for_the_source(tmp_path):
         same = Mnist(root=tmp_path, **options).load(draw(3)), Packed(path=folder, **options).load(draw(3))
         assert_same(*same)
     assert "there is no class '11'; did you mean '1'?" in complaint_of(Packed(path=folder, classes=("11",)))
-
-
-def test_opened_images_are_those_that_load_returns(tmp_path):
-    for name, source in sources(tmp_path).items():
-        if not source.opens:
-            continue
-        for opened in (source, Packed(path=written(source, tmp_path / f"packed {name}"))):
-            images, data = opened.open(draw()), opened.load(draw())
-            assert isinstance(images, StoredImages)
-            assert (images.held_out is None) == (data.held_out is None)
-            assert images.split == data.split
-            for stored, loaded in ((images, data), (images.held_out, data.held_out)):
-                if stored is not None:
-                    assert_same_images(stored, loaded)
-    flipped = Mnist(root=tmp_path, flips=True, dequantise="middle").open(draw())
-    assert (flipped.flips, flipped.dequantise, len(flipped)) == (True, "middle", 60)
 
 
 def test_opened_images_of_a_whole_folder_are_its_own_and_those_of_some_classes_are_picked(tmp_path):

@@ -14,9 +14,6 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
 from cswf_core.kernels.patches import around
-from cswf_plugins.conditions.none import NoCondition
-from cswf_plugins.coordinates.whitened import Whitened
-from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.exemplars import RIDGE, Exemplars, pieces
@@ -395,7 +392,6 @@ def test_pieces_of_the_data_tell_the_other_sampler_the_length_of_y():
 
 
 OBLONG = Space((3, 9, 7))
-GRIDS = [Space((1, 1, 1)), Space((3, 1, 1)), Space((1, 2, 2)), Space((2, 1, 6)), Space((1, 5, 3)), OBLONG]
 
 
 def only(family: str, **parameters) -> LowRank:
@@ -513,20 +509,6 @@ def test_shares_are_of_their_sum_and_families_come_one_after_the_other():
     assert min(ranks(theta[:20].reshape(-1, 9, 7))) > 1
     with pytest.raises(ValueError, match="one of plane, separable, oriented, dense must be above 0"):
         LowRank(plane=0.0, separable=0.0, oriented=0.0, dense=0.0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("absent", [None, *FAMILIES])
-@pytest.mark.parametrize("space", GRIDS, ids=str)
-def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(space, absent, dtype):
-    for patch in (1, 3, 9):
-        sampler = LowRank(patch=patch) if absent is None else LowRank(patch=patch, **{absent: 0.0})
-        for count in (1, 2, 50):
-            theta = sampler.sample(space, count, draw(dtype=dtype))
-            assert theta.shape == (count, space.dimension)
-            assert theta.dtype == dtype
-            torch.testing.assert_close(theta.norm(dim=1), torch.ones(count, dtype=dtype))
-            assert torch.equal(theta, sampler.sample(space, count, draw(dtype=dtype)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -710,35 +692,3 @@ def test_the_other_sampler_gets_the_patch_the_data_and_its_say():
     torch.testing.assert_close(inner.sample(COLOUR, 5, draw()).norm(dim=1), torch.ones(5).double())
     with pytest.raises(DataError, match="schedule asks for patches of 3×3"):
         Exemplars(of=Uniform()).patched(3)
-
-
-OTHERS = [LowRank(), LocallyConnected(), DataCovariance()]
-
-
-@pytest.mark.parametrize("coordinates", [None, Whitened()], ids=["plain", "whitened"])
-@pytest.mark.parametrize("of", OTHERS, ids=lambda of: type(of).__name__)
-def test_a_flow_of_digits_gets_nearer(of, coordinates):
-    data = Digits(classes=(0, 1)).load(draw())
-    entries = tuple(map(Entry.from_text, ("(4×4) [4, 3]", "(8×8) [8, 3]")))
-    flow = small_flow(
-        data,
-        condition=NoCondition(),
-        projection=Exemplars(of=of, share=0.5),
-        schedule=Pyramid(entries=entries, steps=6, directions=200),
-        coordinates=coordinates,
-        count=100,
-    )
-    states = list(flow)
-    assert len(states) == 24
-    assert states[-1].distance < 0.5 * states[12].distance
-
-
-@pytest.mark.parametrize(
-    "projection", [LowRank(patch=3), Exemplars(of=LowRank(patch=3), share=1.0, patch=3)], ids=type
-)
-def test_a_flow_without_a_pyramid_has_the_sampler_s_own_patches(projection):
-    schedule = Constant(steps=10, directions=200)
-    states = list(
-        small_flow(Dataset(x=smooth(GREY, 200), space=GREY), projection=projection, schedule=schedule)
-    )
-    assert states[-1].distance < 0.7 * states[0].distance

@@ -95,9 +95,8 @@ def has_closed_form(filters: ProjectionSampler, stage: Stage) -> TypeGuard[Close
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["closed form", "networks", "others"])
-def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(kind, recipes):
-    """η λ E[a²] is below 2 in every stage, where steps are shortened if they have to be.
+def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(recipes):
+    """η λ E[a²] is below 2 in stages without a closed form, where steps are shortened if they have to be.
 
     λ is estimated once for all stages with the same filters on the same grid, by other random numbers than
     the flow's. Larger grids take hours on a CPU; `test_no_step_of_a_recipe_grows_by_the_closed_form` has them.
@@ -107,8 +106,7 @@ def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(kind, recipes
     for flow, index in looked_at(recipes):
         stage = flow.stages[index]
         filters, grid = filters_of(flow, stage), grid_of(stage, flow.data.space)
-        closed = "networks" if laborious(filters) else "closed form"
-        if (closed if has_closed_form(filters, stage) else "others") != kind:
+        if has_closed_form(filters, stage):
             continue
         key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.setup.sampler(stage)
         if key not in eigenvalues:
