@@ -14,8 +14,7 @@ from torch import Tensor
 from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.directions import Directions
 from cswf_core.interfaces import Conditions, NonlinearProjection
-from cswf_core.kernels.columns import columnwise
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import columnwise, is_finite
 
 LARGEST_SAFE = 1e15  # numbers below it can be multiplied, squared and added in float32 and stay finite
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, NotFiniteError, PluginError
-from cswf_core.flow.clock import Clock
 from cswf_core.flow.diagnosis import Fault, fault_of_coordinates
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.memory import Clock
 from cswf_core.flow.particles import Particles, Placement
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage import StageSetup

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
-from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.directions import Place
+from cswf_core.flow.memory import Clock, Work
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns

@@ -26,6 +26,8 @@ from cswf_core.flow.particles import (
     eligible_particles,
     mean_length,
     normal,
+    placement_of,
+    require_blocks_suffice,
     require_both_halves_used,
     require_every_sample_counts,
 )
@@ -33,7 +35,6 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
 from cswf_core.flow.stage import Division, Strata
 from cswf_core.flow.state import Snapshot
-from cswf_core.flow.streaming import placement_of, require_blocks_suffice
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.ranks import Ranks, Share

@@ -1,7 +1,7 @@
 """What takes the steps of a stage: it has directions and maps at hand for `step`, and moves all particles.
 
-`ExactStepper` works in float32 or float64 on any device; `HalfStepper`, in `half.stepper`, in half
-precision with float32 sums on CUDA.
+`ExactStepper` works in float32 or float64 on any device; `HalfStepper`, in `half`, in half precision with
+float32 sums on CUDA.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.data import Block
 from cswf_core.flow.diagnosis import LARGEST_SAFE, Fault, fault_along, fault_of_coordinates, fault_of_update
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.fingerprint import require_repeatable
+from cswf_core.flow.directions import Directions, require_repeatable, slabs_of
 from cswf_core.flow.fits import (
     AnyCloud,
     Fitter,
@@ -33,16 +31,14 @@ from cswf_core.flow.fits import (
     Slab,
     Source,
 )
-from cswf_core.flow.memory import retried
+from cswf_core.flow.memory import Clock, retried
 from cswf_core.flow.particles import ParticleBlock, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, nothing, step
-from cswf_core.flow.tables import StepTables, TabulatedMaps
-from cswf_core.flow.transport import FittedMaps, Participants
+from cswf_core.flow.transport import FittedMaps, Participants, StepTables, TabulatedMaps
 from cswf_core.interfaces import Key
-from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups, is_finite
 from cswf_core.ranks import Share
 
 
@@ -265,7 +261,7 @@ class ExactStepper(Stepper):
         slabs: list[Directions] = []
         if setup.in_blocks:
             directions = list(directions)
-            slabs = list(setup.budget.slabs_of(directions))
+            slabs = list(slabs_of(directions, setup.budget))
         F_q = self._source_of_data(number, slabs, clock)
         F_p = self.fit_streamed_particles(self._blocks, slabs, number, clock)
         lengths = squares = torch.zeros((), dtype=torch.float64, device=setup.like.device)
@@ -325,7 +321,7 @@ class ExactStepper(Stepper):
             return update
 
         tools.record = record
-        lengths = step(block, directions, maps, scale, tools)
+        lengths = step(block, directions, maps.begin, scale, tools)
         squared = squared / setup.sampler.stage.directions
         if self.inspects and self.fault is None and not is_finite(lengths):
             again = directions if isinstance(directions, list) else self._along(number, Clock())

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
-from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn
-from cswf_core.flow.fingerprint import recognise
+from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn, recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, retried
@@ -35,8 +34,7 @@ from cswf_core.flow.state import Position
 from cswf_core.interfaces import Key, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels import gpu
-from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, is_finite
 from cswf_core.kernels.memory import total_memory
 from cswf_core.model.format import Fitted, ModelHeader, SavedStep, saved_steps
 from cswf_core.model.requests import SampleRequest, of_columns

@@ -11,7 +11,7 @@ from cswf_core.bench.measure import durations, measure, measure_ceilings, time_p
 from cswf_core.bench.report import as_text, sweep_as_text, swept
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock
+from cswf_core.flow.memory import Clock
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 

@@ -9,8 +9,15 @@ import torch
 from cswf_core import hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import StageCoordinates
-from cswf_core.flow.directions import Directions, DirectionSampler, Draws, DrawsInTurn
-from cswf_core.flow.fingerprint import fingerprint, first_directions, same_fingerprint
+from cswf_core.flow.directions import (
+    Directions,
+    DirectionSampler,
+    Draws,
+    DrawsInTurn,
+    fingerprint,
+    first_directions,
+    same_fingerprint,
+)
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import DenseProjection, NonlinearProjection, ProjectionSampler, Space
 from cswf_core.runs.durable import read_tensors, write_tensors

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cswf_core.checks import checked
-from cswf_core.flow.clock import Clock
 from cswf_core.flow.fits import Fitter, Members, OneBlock
+from cswf_core.flow.memory import Clock
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.tables import TabulatedMaps
-from cswf_core.flow.transport import Participants
+from cswf_core.flow.transport import Participants, TabulatedMaps
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
