@@ -34,9 +34,6 @@ from cswf_core.kernels.columns import columnwise, groups
 from cswf_core.kernels.sparse import Places, SparseDirections, arrange
 from cswf_core.ranks import Ranks
 
-DIRECTIONS_MEASURED = 1024
-"""Directions over which the mean of a² is taken, at most."""
-
 PAYS_BELOW = 0.6
 """Share of cells that are not zero up to which skipping the others is quicker than one dense product."""
 
@@ -317,7 +314,7 @@ class DirectionSampler:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
         if self.length == 0:
             return 1.0
-        a, _ = self._condition_part(key, min(DIRECTIONS_MEASURED, self.stage.directions), check=True)
+        a, _ = self._condition_part(key, min(1024, self.stage.directions), check=True)
         return float(a.square().mean())
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
@@ -427,12 +424,6 @@ class DrawsInTurn(Draws):
         return self.sets if self.sets <= most else super().number_kept(most)
 
 
-DIRECTIONS_PRINTED = 32  # of a batch, evenly spread
-LEVELS_PER_UNIT = 2**11  # in a fingerprint; projected values are about as large as 1
-MOST_LEVELS_APART = 4  # between fingerprints of the same directions, as devices round in other places
-MOST_STRAYS = 2  # directions that differ by more: a number on a border falls on either side of it
-
-
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:
     """Return the first batch of a stage's directions, drawn twice; raise `PluginError` if they differ."""
     first, again = (next(sampler.batches(seed, stage, 0, check=True)) for _ in range(2))
@@ -468,8 +459,9 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
 
 def _printed(values: Tensor) -> str:
     """Return some of the values as hexadecimal digits."""
-    chosen = torch.arange(DIRECTIONS_PRINTED, device=values.device) * len(values) // DIRECTIONS_PRINTED
-    levels = (values[chosen].double() * LEVELS_PER_UNIT).round().clamp(1 - 2**15, 2**15 - 1).long().tolist()
+    chosen = torch.arange(32, device=values.device) * len(values) // 32
+    # Projected values are about as large as 1: levels of a 2,048th of it are printed
+    levels = (values[chosen].double() * 2**11).round().clamp(1 - 2**15, 2**15 - 1).long().tolist()
     return "".join(f"{level % 2**16:04x}" for level in levels)
 
 
@@ -506,7 +498,8 @@ def _near(first: str, second: str) -> bool:
     """Return whether all but a few values are the same, up to rounding."""
     levels = [[int(text[at : at + 4], 16) for at in range(0, len(text), 4)] for text in (first, second)]
     apart = [abs((a - b + 2**15) % 2**16 - 2**15) for a, b in zip(*levels, strict=False)]
-    return len(first) == len(second) and sum(gap > MOST_LEVELS_APART for gap in apart) <= MOST_STRAYS
+    # Devices round in other places, by some levels; and a number on a border falls on either side of it
+    return len(first) == len(second) and sum(gap > 4 for gap in apart) <= 2
 
 
 def _numbers(sampler: DirectionSampler, directions: Directions) -> list[Tensor]:

@@ -43,9 +43,6 @@ AnyCloud = TypeVar("AnyCloud")
 
 Samples = TypeVar("Samples", contravariant=True)
 
-ALONE = Ranks()
-"""One process, which exchanges nothing."""
-
 
 class Slab(Protocol[Samples]):
     """Directions whose products are taken at once, in whatever numbers."""
@@ -93,7 +90,7 @@ class Fitter:
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
-    exchange: Ranks = ALONE
+    exchange: Ranks = attrs.field(factory=Ranks)
     """The ranks among which rows are exchanged; one alone where counts are summed."""
 
     @staticmethod

@@ -19,8 +19,6 @@ from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.frechet import moments
 
 LARGEST_COVARIANCE = 4096  # d up to which it is a matrix; above, coordinates that know it are needed
-DATA_PER_DIMENSION = 5  # from which on the rest of an image may follow a part of it: with fewer, as a copy
-RIDGE_SHARE = 1e-6  # of the mean variance, added to all: few data leave directions without any
 
 
 @attrs.frozen(eq=False)
@@ -67,7 +65,8 @@ class Gaussian:
         centred = x if labels is None else x - means[:, labels + 1]
         covariance = moments(centred.T).covariance * ((count - 1) / (count - classes))
         variances = covariance.diagonal()
-        variances += bin_width**2 / 12 + RIDGE_SHARE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
+        # Few data leave directions without any variance: some of the mean variance is added to all
+        variances += bin_width**2 / 12 + 1e-6 * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
         return cls(mean, torch.linalg.cholesky(covariance).to(x), samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -119,7 +118,8 @@ class Regression:
         """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow."""
         if gaussian is None or gaussian.root is None or observation is None:
             return None
-        few = gaussian.samples < DATA_PER_DIMENSION * len(gaussian.mean)
+        # With fewer data, the rest of an image would follow a part of it as a copy
+        few = gaussian.samples < 5 * len(gaussian.mean)
         if few or not observation.shared or amplifier == 0:  # ξ = 0 ignores what is seen
             return None
         root = gaussian.root

@@ -36,14 +36,8 @@ from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise
 from cswf_core.kernels.gpu import boxes, products
 from cswf_core.kernels.sparse import TILE, padded
 
-LARGEST_CLOUD = 65534 * TILE
-"""Samples that a grid of programs can have: 65,535 tiles, and they are filled up by two."""
-
 SORTED_BELOW = 0.9
 """Share of boxes that are not zero up to which directions are sorted by where they look."""
-
-RUN = 64
-"""Consecutive samples that are measured together: reading runs is quick."""
 
 
 @attrs.frozen(eq=False)
@@ -212,9 +206,10 @@ def halved(
 
 def refuse_too_many(samples: int, settings: Settings) -> None:
     """Raise `RunError` if there are more samples than the kernels can count."""
-    if samples > LARGEST_CLOUD:
+    most = 65534 * TILE  # a grid of programs can have 65,535 tiles, and samples are filled up by two
+    if samples > most:
         raise RunError(
-            f"half precision goes up to {LARGEST_CLOUD:,} particles or data; "
+            f"half precision goes up to {most:,} particles or data; "
             f"take the {settings.called('precision')} float32"
         )
 
@@ -225,12 +220,13 @@ def packing(theta: Directions) -> tuple[float, float]:
 
 
 def runs_of(x: Tensor, few: int) -> Tensor:
-    """Return a view of `few` samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n."""
+    """Return a view of `few` samples in x (d×n), in runs that are spread evenly: d×runs×64, or d×1×n."""
     d, n = x.shape
     if n < few:
         return x[:, None]
-    runs = few // RUN  # of samples that lie side by side in memory
-    return x.as_strided((d, runs, RUN), (x.stride(0), (n - RUN) // (runs - 1), 1), x.storage_offset())
+    side = 64  # samples that lie side by side in memory: reading runs is quick
+    runs = few // side
+    return x.as_strided((d, runs, side), (x.stride(0), (n - side) // (runs - 1), 1), x.storage_offset())
 
 
 MEASURED_PARTICLES = 1024

@@ -38,9 +38,6 @@ MEMORY_OVER_SAMPLES = 4
 LARGEST_BLOCK = {"cpu": 8192, "cuda": 131_072}
 """The largest number of samples in a block."""
 
-MEMORY_OVER_BLOCK = 64
-"""A device's memory is at least this many times as large as a block, as the next one is read meanwhile."""
-
 Result = TypeVar("Result")
 
 log = logging.getLogger("cswf")
@@ -54,7 +51,8 @@ def fits_in_memory(size: int, memory: int) -> bool:
 def block_width(like: Tensor, memory: int) -> int:
     """Return the number of samples in a block, of the kind of `like` (d×0), if a device has `memory` bytes."""
     group = COLUMNS_AT_A_TIME[like.device.type]  # products and noise are computed in groups of this size
-    groups = memory // MEMORY_OVER_BLOCK // (len(like) * like.dtype.itemsize) // group
+    # A block takes little of the memory, as the next one is read meanwhile
+    groups = memory // 64 // (len(like) * like.dtype.itemsize) // group
     return min(LARGEST_BLOCK[like.device.type], max(1, groups) * group)
 
 

@@ -28,9 +28,6 @@ from cswf_core.interfaces import Conditions, Key, Stage, Stratum
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
-MEMORY_OVER_SETS = 16
-"""Directions that come again may take one part in this many of a device's memory."""
-
 
 class Division:
     """How particles and data are divided into strata, which flow apart: here all of them flow together."""
@@ -259,7 +256,7 @@ class StageSetup:
         """How many draws are kept for later steps: all that come again, if these take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.data.draws.number_kept(self.budget.memory // MEMORY_OVER_SETS // size)
+        return self.data.draws.number_kept(self.budget.memory // 16 // size)
 
     @property
     def in_blocks(self) -> bool:

@@ -25,17 +25,6 @@ BOX_WIDTH = 32
 LOW_TILE = 64
 """Rows of a low tile; others have 128."""
 
-LOW_TILE_COST = 1.15
-"""How many times as long a low tile takes, on an H200, as another one that touches as much."""
-
-LOW_TILE_DIRECTIONS = 4
-"""Directions for each coordinate up to which tiles of coordinates may be low on an H200. With more, δ of all
-samples that are worked on at a time no longer fits into its cache, and low tiles read it more often."""
-
-LOW_TILE_CAPABILITY = (9, 0)
-"""The compute capability from which on cards have a tensor memory accelerator. On others, low tiles need more
-registers than there are."""
-
 WIDEST_TILE = TILE * TILE // LOW_TILE
 """Columns of a low tile, to multiples of which samples are filled up. All tiles have as many sums."""
 
@@ -77,7 +66,9 @@ class Strips:
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
         heights = tile_heights(device)
         boxes = {rows: box_cost(shape, directions, side, rows) for rows in heights}
-        if directions > LOW_TILE_DIRECTIONS * len(order):
+        # With more, δ of all samples that are worked on at a time no longer fits into the cache of an H200, and
+        # low tiles read it more often
+        if directions > 4 * len(order):
             heights = (TILE,)
         tiles = {rows: tile_cost(channels, side, rows) for rows in heights}
         rows = (rows_of_tile(boxes), rows_of_tile(tiles))
@@ -107,14 +98,16 @@ class Strips:
 
 def tile_heights(device: torch.device) -> tuple[int, ...]:
     """Return how many rows tiles may have on a device."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < LOW_TILE_CAPABILITY:
+    # Cards without a tensor memory accelerator have too few registers for low tiles
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (9, 0):
         return (TILE,)
     return LOW_TILE, TILE
 
 
 def rows_of_tile(costs: dict[int, list[float]]) -> int:
     """Return the best height of tiles by what those of each height touch, for strips of 1, 2, … columns."""
-    return min(costs, key=lambda rows: min(costs[rows]) * (LOW_TILE_COST if rows == LOW_TILE else 1))
+    # On an H200, a low tile takes so many times as long as another one that touches as much
+    return min(costs, key=lambda rows: min(costs[rows]) * (1.15 if rows == LOW_TILE else 1))
 
 
 @lru_cache(maxsize=8)

@@ -309,17 +309,6 @@ X = -24
 VALUE = -32
 """Directions are multiples of 2^(D+THETA), samples of 2^(E+X), and values of 2^(E+D+VALUE)."""
 
-LARGEST_GROWTH = 4
-"""Samples may lie this many times farther out than the first ones: two of three bits that float64 has left.
-The third is for directions a little longer than 2^D, by rounding or as |W| is estimated from below."""
-
-SAMPLES_AT_A_TIME = 8192
-"""Samples that are counted at a time."""
-
-POWER_VECTORS = 16
-POWER_STEPS = 32
-"""To find how much W stretches at most, power iteration applies WᵀW `POWER_STEPS` times to random vectors."""
-
 Exponent = Annotated[int, Rule("a power of two that float64 has", lambda power: abs(power) <= 900)]
 
 
@@ -368,17 +357,19 @@ class FixedPoint:
             if part.numel():
                 most = float(part.abs().amax())
                 reach = 2.0**exponent / math.sqrt(len(part))
-                if most > LARGEST_GROWTH * reach:
+                # Four times as far out as the first samples: two of three bits that float64 has left. The third is
+                # for directions a little longer than 2^D, by rounding or as |W| is estimated from below.
+                if most > 4 * reach:
                     raise DataError(
                         f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "
-                        f"{reach:.4g} go up to {LARGEST_GROWTH * reach:.4g}"
+                        f"{reach:.4g} go up to {4 * reach:.4g}"
                     )
 
     def pieces(self, data: Dataset, device: torch.device) -> Iterator[FixedSamples]:
         """Yield the data in fixed point, on a device, some samples at a time."""
         width = data.bin_width
-        for first in range(0, len(data), SAMPLES_AT_A_TIME):
-            columns = slice(first, first + SAMPLES_AT_A_TIME)
+        for first in range(0, len(data), 8192):
+            columns = slice(first, first + 8192)
             x = data.columns(columns).to(device, torch.float64) + width / 2
             x.mul_(2.0 ** -(self.x + X)).round_()
             places = None
@@ -444,8 +435,8 @@ def _exponent(x: Tensor, dimension: int) -> int:
 
 def _stretch(W: LinearMap, d: int, like: Tensor) -> int:
     """Return the least D with 2^D ≥ |W|, which power iteration finds, from below but closely."""
-    v = Key(0, "stretch").open(like.device, like.dtype).normal(d, POWER_VECTORS)
-    for _ in range(POWER_STEPS):
+    v = Key(0, "stretch").open(like.device, like.dtype).normal(d, 16)
+    for _ in range(32):
         v = W.adjoint(W.enter(v / torch.linalg.vector_norm(v, dim=0)))
     lengths: Tensor = torch.linalg.vector_norm(W.enter(v), dim=0) / torch.linalg.vector_norm(v, dim=0)
     return math.ceil(math.log2(float(lengths.max())))
