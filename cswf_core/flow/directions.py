@@ -382,46 +382,30 @@ class DirectionSampler:
 class Draws:
     """The draws of a stage: which directions each of its steps uses."""
 
-    def __init__(self, reuse: int | None = 1) -> None:
-        """Keep the directions of a draw for `reuse` steps; None: one draw serves the whole stage."""
+    def __init__(self, reuse: int | None = 1, sets: int | None = None) -> None:
+        """Keep the directions of a draw for `reuse` steps; None: one draw serves the whole stage.
+
+        With `sets`, there is a fixed number of draws, which come again in turn; the data are counted along all.
+        """
         self.reuse = sys.maxsize if reuse is None else reuse
-        self.fresh = self.reuse == 1
+        self.sets = sets
+        self.fresh = self.reuse == 1 and sets is None
         """Whether each step has a draw of its own."""
 
     def number(self, step: int) -> int:
-        """Return the number of the draw that a step uses: that of the first step with the same one."""
-        return step - step % self.reuse
+        """Return the number of the draw that a step uses: of its set, or of the first step with the same one."""
+        return step - step % self.reuse if self.sets is None else step // self.reuse % self.sets
 
     def next(self, number: int, steps: int) -> int | None:
         """Return the draw after another one in a stage with some steps; None: no data are read for one."""
         following = number + self.reuse
-        return following if following < steps else None
+        return following if self.sets is None and following < steps else None
 
     def number_kept(self, most: int) -> int:
         """Return how many draws are kept for later steps, if memory is enough for `most`."""
-        del most
+        if self.sets is not None and self.sets <= most:
+            return self.sets
         return 0 if self.reuse == 1 else 1
-
-
-class DrawsInTurn(Draws):
-    """Draws that come again: a fixed number of sets of directions, used in turn."""
-
-    def __init__(self, reuse: int | None, sets: int) -> None:
-        """Keep each of the sets for `reuse` steps."""
-        super().__init__(reuse)
-        self.fresh = False
-        self.sets = sets
-
-    def number(self, step: int) -> int:
-        """Return the number of the set that a step uses."""
-        return step // self.reuse % self.sets
-
-    def next(self, number: int, steps: int) -> int | None:
-        """Return None: the data have been counted along all sets."""
-
-    def number_kept(self, most: int) -> int:
-        """Return the number of sets, if memory is enough for all."""
-        return self.sets if self.sets <= most else super().number_kept(most)
 
 
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 import torch
@@ -137,17 +138,15 @@ class HalfSlab:
         return Rows(rows.values, low, high, offsets, index)
 
 
-@attrs.frozen(eq=False)
-class PreparedData(Source[HalfCloud]):
-    """Data whose distributions were fitted when directions were prepared, if that was done."""
+def prepared_data(source: Source[HalfCloud]) -> Source[HalfCloud]:
+    """Return data whose distributions were fitted when directions were prepared, if that was done."""
 
-    source: Source[HalfCloud]
+    def along(theta: Any) -> Begun:
+        known = theta.F_q is not None or theta.begun is not None
+        begun: Begun = theta.await_data if known else source.along(theta)
+        return begun
 
-    def along(self, theta: HalfSlab) -> Begun:  # type: ignore[override]
-        """Return F_q along a slab."""
-        if theta.F_q is None and theta.begun is None:
-            return self.source.along(theta)
-        return theta.await_data
+    return Source(along, source.clouds)
 
 
 def half_slabs_of(
@@ -538,7 +537,7 @@ class HalfStepper(Stepper):
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
-        F_q = PreparedData(self._source(setup.data.draws.number(number), slabs, tools.clock))
+        F_q = prepared_data(self._source(setup.data.draws.number(number), slabs, tools.clock))
         maps = self.maps(number, block, F_q, F_p, tools)
         before = particles.some()
         squares = step(particles, slabs, maps.begin, self._factor, tools)

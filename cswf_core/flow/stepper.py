@@ -24,12 +24,12 @@ from cswf_core.flow.directions import Directions, require_repeatable, slabs_of
 from cswf_core.flow.fits import (
     AnyCloud,
     Fitter,
-    Kept,
     KeptFits,
-    ManyBlocks,
     Members,
     Slab,
     Source,
+    fitted_blocks,
+    kept,
 )
 from cswf_core.flow.memory import Clock, retried
 from cswf_core.flow.particles import ParticleBlock, dequantised, normal
@@ -201,9 +201,14 @@ class Stepper(abc.ABC):
                 yield cloud, setup.participants(number, block).particles
 
         sizes = setup.participants(number).particles.sizes
-        F_p = ManyBlocks(clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock))
-        _ = F_p.fits  # before any particle moves
-        return F_p
+        # Before any particle moves:
+        fits = fitted_blocks(
+            clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock)
+        )
+        return Source(
+            lambda theta: partial(fits, theta.place.in_step(theta.count)),
+            lambda: (cloud for _, cloud in blocks()),
+        )
 
 
 def squares_in_groups(theta: Directions, delta: Tensor, share: Share, participants: Participants) -> Tensor:
@@ -409,7 +414,7 @@ class ExactStepper(Stepper):
             return source
         if draw not in self._fits:
             self._fits = {draw: {}}
-        return Kept(source, self._fits[draw] if keep else {})
+        return kept(source, self._fits[draw] if keep else {})
 
     def _cloud(self, noise_step: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""

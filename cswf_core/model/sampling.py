@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
-from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn, recognise
+from cswf_core.flow.directions import DirectionSampler, Draws, recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, retried
@@ -71,9 +71,7 @@ class SavedFlow:
         self.tables = TableRequest(knots=tables.knots, share=tables.directions, every=tables.every)
         own = settings_of(recipe, header.particles)
         self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
-        self.draws = Draws(self.settings.reuse)
-        if recipe.online is not None:
-            self.draws = DrawsInTurn(self.settings.reuse, recipe.online.sets)
+        self.draws = Draws(self.settings.reuse, None if recipe.online is None else recipe.online.sets)
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
         """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
         self.fitted = Fitted()

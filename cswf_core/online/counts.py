@@ -1,15 +1,16 @@
 """Counts of the data along directions that stay, to which those of more data can be added.
 
 A stage has n sets of H directions, used in turn. Along each of them the data are counted once, into B bins
-(`kernels.tally`), by values that are whole numbers (`fixed_point`). New samples are counted alone and added:
-the counts are those of all samples, to the last one, whatever the pieces they came in and the order of these.
-No sample is looked at twice, and none is needed afterwards.
+(`Tally`), by values that are whole numbers (`FixedPoint`). New samples are counted alone and added: the counts
+are those of all samples, to the last one, whatever the pieces they came in and the order of these. No sample is
+looked at twice, and none is needed afterwards.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -20,8 +21,8 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Rule, Size, TensorForm, require_forms, structured
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.coordinates import StageCoordinates
-from cswf_core.flow.directions import Directions, DirectionSampler, DrawsInTurn
-from cswf_core.flow.fits import Begun, Fits, Slab, Source
+from cswf_core.flow.directions import Directions, DirectionSampler, Draws
+from cswf_core.flow.fits import Fits, Source
 from cswf_core.flow.stage import StageData
 from cswf_core.interfaces import (
     Conditions,
@@ -122,9 +123,7 @@ class Counts:
 
     def stage(self, index: int, sampler: DirectionSampler, reuse: int | None, cdf: CheckedCDF) -> StageData:
         """Return a stage's counts where its directions are drawn."""
-        tally = self.tallies[index].to(sampler.like.device)
-        data = TalliedData(tally, self.samples, self.fixed_point.unit, cdf, sampler.like.dtype)
-        return CountedData(data, DrawsInTurn(reuse, self.sets), index)
+        return CountedData(self, index, sampler, Draws(reuse, self.sets), cdf)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all counts, to be kept; see `of_tensors`."""
@@ -168,45 +167,38 @@ class Counts:
             raise RunError(f"the counts are of {_in_words(*mine)}, and this flow has {_in_words(*wanted)}")
 
 
-@attrs.frozen(eq=False)
-class TalliedData(Source[Any]):
-    """Counts of the data along sets of directions, on the flow's device."""
-
-    tally: Tally
-    """The counts along H directions, or n·H, set by set, in the order in which they are drawn."""
-    size: int
-    """N."""
-    unit: float
-    """What a value of 1 in the tally stands for."""
-    cdf: CheckedCDF
-    dtype: torch.dtype
-
-    def along(self, theta: Slab[Any]) -> Begun:
-        """Make distributions of the counts along directions."""
-        return lambda: self._fits(self.tally.rows(theta.place.in_draw(theta.count)))
-
-    def _fits(self, rows: Tally) -> Fits:
-        low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
-        return [self.cdf.of_counts(rows.below(), self.size, low, high)]
-
-
 class CountedData(StageData):
     """Counts in place of the data: nothing is read or projected."""
 
     unfollowed = "counts of data along directions that stay do not"
 
-    def __init__(self, data: TalliedData, draws: DrawsInTurn, stage: int) -> None:
+    def __init__(
+        self, counts: Counts, stage: int, sampler: DirectionSampler, draws: Draws, cdf: CheckedCDF
+    ) -> None:
         """Offer the counts along all sets of a stage's directions, which are the same in every round."""
         self.draws = draws
         self.direction_stage = stage
-        self._data = data
-        self._directions = len(data.tally.counts) // draws.sets
+        self._directions = sampler.stage.directions
+        self._dtype = sampler.like.dtype
+        self._tally = counts.tallies[stage].to(sampler.like.device)
+        self._samples = counts.samples
+        self._unit = counts.fixed_point.unit
+        self._cdf = cdf
 
-    def source(self, draw: int, *ignored: object) -> TalliedData:
+    def source(self, draw: int, *ignored: object) -> Source[Any]:
         """Return the counts along one set."""
         del ignored
-        rows = slice(draw * self._directions, (draw + 1) * self._directions)
-        return attrs.evolve(self._data, tally=self._data.tally.rows(rows))
+        own = self._tally.rows(slice(draw * self._directions, (draw + 1) * self._directions))
+        return Source(
+            lambda theta: partial(self._fits, own, theta.place.in_draw(theta.count)),
+            lambda: iter(()),
+        )
+
+    def _fits(self, tally: Tally, which: slice | Tensor) -> Fits:
+        """Return distributions by the counts along some directions, in the order in which they are drawn."""
+        rows = tally.rows(which)
+        low, high = ((end.double() * self._unit).to(self._dtype) for end in rows.edges())
+        return [self._cdf.of_counts(rows.below(), self._samples, low, high)]
 
 
 def _in_words(sets: int, stages: Sequence[tuple[int, int]]) -> str:
@@ -357,8 +349,8 @@ class FixedPoint:
             if part.numel():
                 most = float(part.abs().amax())
                 reach = 2.0**exponent / math.sqrt(len(part))
-                # Four times as far out as the first samples: two of three bits that float64 has left. The third is
-                # for directions a little longer than 2^D, by rounding or as |W| is estimated from below.
+                # Four times as far out as the first samples: two of three bits that float64 has left. The
+                # third is for directions a little longer than 2^D, by rounding or as |W| is estimated from below.
                 if most > 4 * reach:
                     raise DataError(
                         f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "

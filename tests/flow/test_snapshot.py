@@ -13,7 +13,6 @@ from cswf_core.flow.directions import (
     Directions,
     DirectionSampler,
     Draws,
-    DrawsInTurn,
     fingerprint,
     first_directions,
     same_fingerprint,
@@ -135,8 +134,8 @@ def test_another_round_goes_through_all_stages_again_whether_planned_beforehand_
 
 
 def test_sets_of_directions_come_round_again():
-    assert [DrawsInTurn(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    assert [DrawsInTurn(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+    assert [Draws(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [Draws(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
     assert [Draws(1).number(step) for step in range(4)] == [0, 1, 2, 3]
 
 

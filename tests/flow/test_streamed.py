@@ -12,7 +12,7 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
 from cswf_core.flow import particles as flow_particles
-from cswf_core.flow.fits import ManyBlocks
+from cswf_core.flow.fits import Source
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.particles import Placement
 from cswf_core.flow.settings import TableRequest
@@ -97,7 +97,7 @@ def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
     try:
         for _ in range(4):
             next(steps)
-        assert sum(type(thing) is ManyBlocks for thing in gc.get_objects()) <= 1
+        assert sum(type(thing) is Source for thing in gc.get_objects()) <= 3
     finally:
         gc.enable()
 
