@@ -393,7 +393,7 @@ class Draws:
         """Whether each step has a draw of its own."""
 
     def number(self, step: int) -> int:
-        """Return the number of the draw that a step uses: of its set, or of the first step with the same one."""
+        """Return the number of the draw that a step uses: that of its set, or of the first step with it."""
         return step - step % self.reuse if self.sets is None else step // self.reuse % self.sets
 
     def next(self, number: int, steps: int) -> int | None:

@@ -19,7 +19,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.gaussian import Gaussian, Regression
+from cswf_core.flow.gaussian import Gaussian, regression_of
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
@@ -111,9 +111,9 @@ class Beginning:
             return x
         seen = observation.seen(originals(self.data, settings, own, x, share.first))
         amplifier = self.parts.condition.amplifier
-        regression = Regression.of(self.gaussian, observation, amplifier)
+        regression = regression_of(self.gaussian, observation, amplifier)
         if regression is not None:
-            x = regression.conditioned(x, seen)
+            x = regression(x, seen)
         return observation.free(x) + amplifier * seen
 
     def _drawn_conditions(self) -> Conditions:

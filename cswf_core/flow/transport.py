@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
-from cswf_core.flow.diagnosis import LARGEST_SAFE
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Fitter, Members, Slab, Source, reading
 from cswf_core.flow.memory import Clock, batch_size, batches
@@ -32,6 +31,9 @@ from cswf_core.interfaces import FittedCDF
 from cswf_core.kernels import gpu
 from cswf_core.kernels.histogram import looked_up
 from cswf_core.kernels.rows import Columns, Rows
+
+LARGEST_SAFE = 1e15
+"""Numbers below it can be multiplied, squared and added in float32 and stay finite."""
 
 LOOKUP_BINS = 512
 """Equal bins between the first position and the last."""

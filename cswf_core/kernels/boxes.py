@@ -91,9 +91,11 @@ class Strips:
         )
 
     @classmethod
+    @lru_cache(maxsize=8)
     def unsorted(cls, d: int, device: torch.device) -> Strips:
         """Return the orders that change nothing, for d coordinates of any kind."""
-        return _unsorted(d, device)
+        same = torch.arange(d, device=device)
+        return cls(same, same, same, None, torch.zeros(d, 2, device=device), d, d, (TILE, TILE))
 
 
 def tile_heights(device: torch.device) -> tuple[int, ...]:
@@ -108,12 +110,6 @@ def rows_of_tile(costs: dict[int, list[float]]) -> int:
     """Return the best height of tiles by what those of each height touch, for strips of 1, 2, … columns."""
     # On an H200, a low tile takes so many times as long as another one that touches as much
     return min(costs, key=lambda rows: min(costs[rows]) * (1.15 if rows == LOW_TILE else 1))
-
-
-@lru_cache(maxsize=8)
-def _unsorted(d: int, device: torch.device) -> Strips:
-    same = torch.arange(d, device=device)
-    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, d, (TILE, TILE))
 
 
 def in_strips(pixels: Tensor, count: int) -> Tensor:

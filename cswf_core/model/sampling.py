@@ -25,7 +25,7 @@ from cswf_core.errors import NotFiniteError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
 from cswf_core.flow.directions import DirectionSampler, Draws, recognise
 from cswf_core.flow.finite import located, too_large
-from cswf_core.flow.gaussian import Regression
+from cswf_core.flow.gaussian import regression_of
 from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import TableRequest
@@ -89,7 +89,7 @@ class SavedFlow:
         """`DirectionSampler.forms` of each stage whose directions have been compared with those of the run."""
         self._amplifier = self.parts.condition.amplifier
         self._free = lru_cache(1)(lambda seen: free_moves(self.fitted.W, seen, len(self.like), self.like))
-        self._regression = lru_cache(1)(lambda seen: Regression.of(self.fitted.gaussian, seen, self._amplifier))
+        self._regression = lru_cache(1)(lambda seen: regression_of(self.fitted.gaussian, seen, self._amplifier))
 
     @property
     def at_once(self) -> int:
@@ -175,7 +175,7 @@ class SavedFlow:
             seen = observation.seen(images)
             regression = self._regression(observation)
             if regression is not None and request.start is None:
-                x = regression.conditioned(x, seen)
+                x = regression(x, seen)
             x = observation.free(x) + self._amplifier * seen
         share = Share(first, first + self.size, first + self.size)
         conditions = own.to(like.device, like.dtype)

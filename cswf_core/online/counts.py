@@ -349,8 +349,8 @@ class FixedPoint:
             if part.numel():
                 most = float(part.abs().amax())
                 reach = 2.0**exponent / math.sqrt(len(part))
-                # Four times as far out as the first samples: two of three bits that float64 has left. The
-                # third is for directions a little longer than 2^D, by rounding or as |W| is estimated from below.
+                # Two of three bits that float64 has left. The third is for directions a little longer than 2^D,
+                # by rounding or as |W| is estimated from below.
                 if most > 4 * reach:
                     raise DataError(
                         f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "
