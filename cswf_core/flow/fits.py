@@ -1,7 +1,7 @@
 """F_p and F_q: the one-dimensional distributions of particles and of data along directions.
 
 A `Source` is what distributions are fitted to: one block of samples, many blocks, or counts of samples.
-`Source.along(θ)` fits them along directions, for some of these at a time. `kept` is a source whose
+`Source.along(θ)` fits them along directions, for some of these at a time. `remembering` is a source whose
 distributions serve several steps, or several blocks of particles.
 
 A `Fitter` does the fitting, for the samples of all ranks. Where ranks have some of the samples each, counts in
@@ -296,7 +296,7 @@ KeptFits = dict[tuple[int, int], Fits]
 """Distributions that serve several steps, by the rows of their directions among those of a step."""
 
 
-def kept(source: Source[AnyCloud], known: KeptFits) -> Source[AnyCloud]:
+def remembering(source: Source[AnyCloud], known: KeptFits) -> Source[AnyCloud]:
     """Return a source whose distributions are kept for later steps, or other blocks of particles."""
 
     def along(theta: Slab[AnyCloud]) -> Begun:

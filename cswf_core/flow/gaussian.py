@@ -109,8 +109,7 @@ def regression_of(
     """Return how the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹.
 
     The inverse is that on what is seen. If x ~ N(μ, Σ), then x + B (O y − O x) has the distribution of x given
-    that O x = O y, whatever μ is. None: Σ is no matrix, or not all particles see the same part, and the rest does
-    not follow.
+    that O x = O y, whatever μ is. None: Σ is no matrix, or not all particles see the same part.
     """
     if gaussian is None or gaussian.root is None or observation is None:
         return None
@@ -125,4 +124,4 @@ def regression_of(
     seen = observation.seen(apart)  # O Σ O
     whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
     B = torch.linalg.solve(whole, apart.T).T.to(root)
-    return lambda x, given: x + columnwise(B.matmul, given - observation.seen(x))
+    return lambda x, Oy: x + columnwise(B.matmul, Oy - observation.seen(x))

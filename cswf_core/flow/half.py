@@ -32,10 +32,9 @@ from cswf_core.flow.step import Tools
 from cswf_core.flow.stepper import StepOutcome, Stepper
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
-from cswf_core.kernels.boxes import WIDEST_TILE, Boxes, Strips, side_of
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise
 from cswf_core.kernels.gpu import boxes, products
-from cswf_core.kernels.sparse import TILE, padded
+from cswf_core.kernels.sparse import TILE, WIDEST_TILE, Boxes, Strips, padded, side_of
 
 SORTED_BELOW = 0.9
 """Share of boxes that are not zero up to which directions are sorted by where they look."""

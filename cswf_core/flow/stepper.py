@@ -32,7 +32,7 @@ from cswf_core.flow.fits import (
     Slab,
     Source,
     fitted_blocks,
-    kept,
+    remembering,
 )
 from cswf_core.flow.memory import Clock, retried
 from cswf_core.flow.particles import ParticleBlock, dequantised, normal
@@ -427,7 +427,7 @@ class ExactStepper(Stepper):
             return source
         if draw not in self._fits:
             self._fits = {draw: {}}
-        return kept(source, self._fits[draw] if keep else {})
+        return remembering(source, self._fits[draw] if keep else {})
 
     def _cloud(self, noise_step: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""

@@ -29,9 +29,8 @@ from cswf_core.flow.half import (
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
 from cswf_core.flow.transport import Lookup, StepTables, saved_maps
-from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
-from cswf_core.kernels.sparse import padded
+from cswf_core.kernels.sparse import Strips, padded
 from cswf_core.model.format import SavedStep
 from cswf_core.model.stage import SavedStage
 

@@ -17,8 +17,7 @@ from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.interfaces.contract import Interval
-from cswf_core.kernels.boxes import WIDEST_TILE
-from cswf_core.kernels.sparse import padded
+from cswf_core.kernels.sparse import WIDEST_TILE, padded
 from cswf_core.online import OnlineFlow
 from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
 from cswf_plugins.cdfs.histogram import Histogram

@@ -23,8 +23,7 @@ from cswf_core.flow.half import HalfSlab, HalfStepper, refuse_too_many, runs_of
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
-from cswf_core.kernels.boxes import WIDEST_TILE
-from cswf_core.kernels.sparse import TILE, padded
+from cswf_core.kernels.sparse import TILE, WIDEST_TILE, padded
 from cswf_core.online import OnlineFlow
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
