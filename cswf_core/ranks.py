@@ -27,17 +27,8 @@ from cswf_core.errors import LostRankError, RunError
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.rows import Columns
 
-LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
-"""Words of which errors of `torch.distributed` have one when a rank is gone."""
-
 SAME = "all ranks need the same recipe, data, versions and kind of processor"
 """What to do where ranks differ."""
-
-LONGEST_SHOWN = 100
-"""Characters up to which values that differ are shown."""
-
-ROWS_TOGETHER = 64
-"""Rows that stay together where ranks are given rows as a whole."""
 
 Item = TypeVar("Item")
 
@@ -145,11 +136,11 @@ class Ranks:
     def rows(self, count: int) -> list[int]:
         """Return how many of `count` rows each rank has, where it is given some as a whole.
 
-        They are multiples of `ROWS_TOGETHER`, but for the last: a processor's vector units then meet the same
+        They are multiples of 64, but for the last: a processor's vector units then meet the same
         numbers as on one rank, and leave the same over, which matters for functions that are rounded
         differently there.
         """
-        parts = (part_of(count, ROWS_TOGETHER, rank, self.size) for rank in range(self.size))
+        parts = (part_of(count, 64, rank, self.size) for rank in range(self.size))
         return [part.stop - part.start for part in parts]
 
     def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
@@ -247,18 +238,15 @@ class Ranks:
         """Have the other ranks end, if they receive commands; only for rank 0."""
 
 
-CONTINUE = 0
-"""Rank 0 says so when other ranks shall continue their own work;"""
-
-COMMAND = 1
-"""before a command that all carry out;"""
-
-END = 2
-"""and when all shall end."""
-
-
 class RankGroup(Ranks):
     """Several processes, joined by `torch.distributed`."""
+
+    CONTINUE = 0
+    """Rank 0 says so when other ranks shall continue their own work;"""
+    COMMAND = 1
+    """before a command that all carry out;"""
+    END = 2
+    """and when all shall end."""
 
     def __init__(self) -> None:
         """Join the process group that has been begun."""
@@ -362,7 +350,7 @@ class RankGroup(Ranks):
         values = self.collected(value, noun)
         for rank, other in enumerate(values):
             if other != values[0]:
-                short = max(len(other), len(values[0])) <= LONGEST_SHOWN
+                short = max(len(other), len(values[0])) <= 100
                 values_in_words = f" ({other}, and not {values[0]})" if short else ""
                 raise RunError(f"rank {rank} has other {noun} than rank 0{values_in_words}: {SAME}")
 
@@ -396,7 +384,7 @@ class RankGroup(Ranks):
         number = self._number(owner)
         before = self._commanding
         self._commanding = False  # until all have carried it out
-        self._announce(COMMAND)
+        self._announce(self.COMMAND)
         self._wait(lambda: dist.broadcast_object_list([name, number, arguments], src=0))
         result = self._carried_out(name, number, arguments)
         self._commanding = before
@@ -407,9 +395,9 @@ class RankGroup(Ranks):
         while True:
             word = torch.empty(1, dtype=torch.int64)
             self._wait(lambda word=word: dist.broadcast(word, src=0))  # type: ignore[misc]
-            if int(word) == CONTINUE:
+            if int(word) == self.CONTINUE:
                 return
-            if int(word) == END:
+            if int(word) == self.END:
                 raise Dismissed
             command: list[Any] = [None, None, None]
             self._wait(lambda command=command: dist.broadcast_object_list(command, src=0))  # type: ignore[misc]
@@ -418,13 +406,13 @@ class RankGroup(Ranks):
     def end_commands(self) -> None:
         """Let the other ranks continue their own work; only for rank 0."""
         self._commanding = False
-        self._announce(CONTINUE)
+        self._announce(self.CONTINUE)
 
     def dismiss(self) -> None:
         """Have the other ranks end, if they receive commands; otherwise they see that this one is gone."""
         if self._commanding:
             self._commanding = False
-            self._announce(END)
+            self._announce(self.END)
 
     def _announce(self, word: int) -> None:
         self._wait(lambda: dist.broadcast(torch.tensor([word]), src=0))
@@ -459,7 +447,9 @@ class RankGroup(Ranks):
         try:
             return work()
         except RuntimeError as error:  # what torch.distributed raises is one, or a subclass
-            if not any(word in str(error).lower() for word in LOSSES):
+            # When a rank is gone, errors of torch.distributed have one of these words.
+            words = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
+            if not any(word in str(error).lower() for word in words):
                 raise
             self._commanding = False
             with suppress(ValueError):  # not in the main thread

@@ -21,8 +21,8 @@ import torch
 from cswf_core.bench.naive import DIRECTIONS_AT_A_TIME, full_float32, naive_step, random_directions
 from cswf_core.bench.request import times
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import PARTS, Clock, Work
 from cswf_core.flow.flow import Flow, State
+from cswf_core.flow.memory import PARTS, Clock, Work
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Ranks

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.errors import CswfError, PluginError
 from cswf_core.interfaces import CDFEstimator, DatasetSource, Owner, ProjectionSampler, Schedule
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
 
 CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {

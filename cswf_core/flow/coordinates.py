@@ -24,8 +24,6 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
 from cswf_core.kernels.columns import columnwise
 
-MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024  # above, one matrix for rows and one for columns are faster than G
-LARGEST_OBSERVED_GRAM = 1024  # d_k up to which G with an observation is a matrix: above, up and down is cheaper
 LARGEST_FREE_PART = 4096  # d up to which K is a matrix, and G with it: above, the observation is refused
 
 
@@ -66,7 +64,8 @@ class StageCoordinates:
         self._gram: Tensor | None = None
         self.quick: QuickGram | None = None
         """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
-        largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
+        # Of an observation, up to which d_k G is a matrix: above, up and down is cheaper
+        largest = 1024 if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.identity and keep and like is not None:
             self._gram = self.enter(self.leave(torch.eye(self.space.dimension).to(like)))
@@ -143,7 +142,8 @@ class StageCoordinates:
         """Compute products with G in TF32 from now on, where `like` is."""
         channels = self.space.shape[0] if self.space.is_image else 1
         pixels = self.space.dimension // channels
-        if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
+        # Above, one matrix for rows and one for columns are faster than G
+        if self.upsampling is not None and pixels <= 1024:
             self.quick = QuickGram(self.upsampling.gram(torch.eye(self.space.dimension).to(like)), channels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from math import prod
 
@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler
-from cswf_core.errors import PluginError
-from cswf_core.flow.clock import Clock
+from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import Cloud, StageCoordinates
-from cswf_core.flow.memory import batch_size, batches
+from cswf_core.flow.memory import Budget, Clock, batch_size, batches
 from cswf_core.flow.settings import Parts
 from cswf_core.interfaces import (
     Conditions,
@@ -29,12 +28,11 @@ from cswf_core.interfaces import (
     Space,
     Stage,
 )
+from cswf_core.interfaces.dataset import digest_of
 from cswf_core.kernels import sparse
 from cswf_core.kernels.columns import columnwise, groups
 from cswf_core.kernels.sparse import Places, SparseDirections, arrange
-
-DIRECTIONS_MEASURED = 1024
-"""Directions over which the mean of a² is taken, at most."""
+from cswf_core.ranks import Ranks
 
 PAYS_BELOW = 0.6
 """Share of cells that are not zero up to which skipping the others is quicker than one dense product."""
@@ -217,6 +215,13 @@ class Directions:
         return moved, 2.0 * H * d * samples
 
 
+def slabs_of(directions: Iterable[Directions], budget: Budget) -> Iterator[Directions]:
+    """Yield batches of directions in slabs, whose products fit into memory at once."""
+    for batch in directions:
+        for first in range(0, batch.count, budget.slab):
+            yield batch.rows(slice(first, min(first + budget.slab, batch.count)))
+
+
 @attrs.define(eq=False)
 class DirectionSampler:
     """Draws the directions of any step of one stage, each batch from its own key."""
@@ -309,7 +314,7 @@ class DirectionSampler:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
         if self.length == 0:
             return 1.0
-        a, _ = self._condition_part(key, min(DIRECTIONS_MEASURED, self.stage.directions), check=True)
+        a, _ = self._condition_part(key, min(1024, self.stage.directions), check=True)
         return float(a.square().mean())
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
@@ -377,43 +382,120 @@ class DirectionSampler:
 class Draws:
     """The draws of a stage: which directions each of its steps uses."""
 
-    def __init__(self, reuse: int | None = 1) -> None:
-        """Keep the directions of a draw for `reuse` steps; None: one draw serves the whole stage."""
+    def __init__(self, reuse: int | None = 1, sets: int | None = None) -> None:
+        """Keep the directions of a draw for `reuse` steps; None: one draw serves the whole stage.
+
+        With `sets`, there is a fixed number of draws, which come again in turn; the data are counted along all.
+        """
         self.reuse = sys.maxsize if reuse is None else reuse
-        self.fresh = self.reuse == 1
+        self.sets = sets
+        self.fresh = self.reuse == 1 and sets is None
         """Whether each step has a draw of its own."""
 
     def number(self, step: int) -> int:
-        """Return the number of the draw that a step uses: that of the first step with the same one."""
-        return step - step % self.reuse
+        """Return the number of the draw that a step uses: that of its set, or of the first step with it."""
+        return step - step % self.reuse if self.sets is None else step // self.reuse % self.sets
 
     def next(self, number: int, steps: int) -> int | None:
         """Return the draw after another one in a stage with some steps; None: no data are read for one."""
         following = number + self.reuse
-        return following if following < steps else None
+        return following if self.sets is None and following < steps else None
 
     def number_kept(self, most: int) -> int:
         """Return how many draws are kept for later steps, if memory is enough for `most`."""
-        del most
+        if self.sets is not None and self.sets <= most:
+            return self.sets
         return 0 if self.reuse == 1 else 1
 
 
-class DrawsInTurn(Draws):
-    """Draws that come again: a fixed number of sets of directions, used in turn."""
+def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:
+    """Return the first batch of a stage's directions, drawn twice; raise `PluginError` if they differ."""
+    first, again = (next(sampler.batches(seed, stage, 0, check=True)) for _ in range(2))
+    require_repeatable(sampler, first, again)
+    return first
 
-    def __init__(self, reuse: int | None, sets: int) -> None:
-        """Keep each of the sets for `reuse` steps."""
-        super().__init__(reuse)
-        self.fresh = False
-        self.sets = sets
 
-    def number(self, step: int) -> int:
-        """Return the number of the set that a step uses."""
-        return step // self.reuse % self.sets
+def require_repeatable(sampler: DirectionSampler, first: Directions, again: Directions) -> None:
+    """Raise `PluginError` if two draws from one key did not give the same directions, to the bit."""
+    pairs = zip(_numbers(sampler, first), _numbers(sampler, again), strict=True)
+    if not all(torch.equal(one, other) for one, other in pairs):
+        raise PluginError(
+            f"{sampler.sampler.owner}: directions drawn twice from one key differ, so that no run could be "
+            "repeated and no model sampled: draw all randomness from `draw`, and keep no state between calls"
+        )
 
-    def next(self, number: int, steps: int) -> int | None:
-        """Return None: the data have been counted along all sets."""
 
-    def number_kept(self, most: int) -> int:
-        """Return the number of sets, if memory is enough for all."""
-        return self.sets if self.sets <= most else super().number_kept(most)
+def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
+    """Return the products of some directions with a fixed vector, in hexadecimal: `θ_x`, or `θ_x/l/θ_y`."""
+    theta_y = directions.theta_y
+    a = directions.length
+    values = attrs.evolve(directions, theta_y=None).project(Cloud(_probe(sampler), Conditions()))[:, 0]
+    values = directions.weighted(values)
+    if isinstance(directions.projection, NonlinearProjection):  # of any size, unlike those of unit directions
+        values = (values - values.mean()) / values.std(correction=0).clamp_min(torch.finfo(values.dtype).tiny)
+    if theta_y is None or a is None:
+        return _printed(values)
+    factors = torch.arange(1, sampler.length + 1).cos().to(theta_y)
+    beside = (theta_y * factors).sum(dim=1) / (sampler.condition.amplifier or 1.0)  # ξ = 0 leaves nothing
+    alone = values / a[:, 0].clamp_min(torch.finfo(a.dtype).tiny)
+    return f"{_printed(alone)}/{sampler.length}/{_printed(beside)}"
+
+
+def _printed(values: Tensor) -> str:
+    """Return some of the values as hexadecimal digits."""
+    chosen = torch.arange(32, device=values.device) * len(values) // 32
+    # Projected values are about as large as 1: levels of a 2,048th of it are printed
+    levels = (values[chosen].double() * 2**11).round().clamp(1 - 2**15, 2**15 - 1).long().tolist()
+    return "".join(f"{level % 2**16:04x}" for level in levels)
+
+
+def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | None, ranks: Ranks) -> str | None:
+    """Return the fingerprint of a stage's directions; None for directions that follow the particles.
+
+    Raise an error if they cannot be repeated, if other ranks draw others, or if `known` belongs to others.
+    """
+    if sampler.sampler.adapts:
+        return None
+    first = first_directions(sampler, seed, stage)
+    if not ranks.alone:
+        ranks.agree("directions", "".join(map(digest_of, _numbers(sampler, first))))
+    now = fingerprint(sampler, first)
+    if known and not same_fingerprint(now, known):
+        raise RunError(
+            f"stage {sampler.stage.name or 'of the schedule'}: {sampler.sampler.owner} draws other directions "
+            "than it did before, so that particles would go astray: its code or its parameters have changed, "
+            "or the data that it looks at. Bring back the version that was used then (run.json has its "
+            "SHA-256), or begin anew"
+        )
+    return now
+
+
+def same_fingerprint(first: str, second: str) -> bool:
+    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices."""
+    x, *y = first.split("/")
+    other_x, *other_y = second.split("/")
+    comparable = bool(y and other_y) and y[0] == other_y[0]  # Y becomes longer when classes are added
+    return _near(x, other_x) and (not comparable or _near(y[1], other_y[1]))
+
+
+def _near(first: str, second: str) -> bool:
+    """Return whether all but a few values are the same, up to rounding."""
+    levels = [[int(text[at : at + 4], 16) for at in range(0, len(text), 4)] for text in (first, second)]
+    apart = [abs((a - b + 2**15) % 2**16 - 2**15) for a, b in zip(*levels, strict=False)]
+    # Devices round in other places, by some levels; and a number on a border falls on either side of it
+    return len(first) == len(second) and sum(gap > 4 for gap in apart) <= 2
+
+
+def _numbers(sampler: DirectionSampler, directions: Directions) -> list[Tensor]:
+    """Return the numbers that directions are made of; of operators, their products with a fixed vector."""
+    projection = directions.projection
+    dense = isinstance(projection, DenseProjection)
+    theta = projection.dense() if dense else projection.project(_probe(sampler))
+    parts = (theta, directions.weight, directions.length, directions.theta_y)
+    return [part for part in parts if part is not None]
+
+
+def _probe(sampler: DirectionSampler) -> Tensor:
+    """Return a fixed vector: d_k×1."""
+    d = sampler.coordinates.space.dimension
+    return Key(0, "fingerprint").open(dtype=sampler.like.dtype).normal(d, 1).to(sampler.like)

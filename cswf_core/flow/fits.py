@@ -1,20 +1,18 @@
 """F_p and F_q: the one-dimensional distributions of particles and of data along directions.
 
 A `Source` is what distributions are fitted to: one block of samples, many blocks, or counts of samples.
-`Source.along(θ)` fits them along directions, for some of these at a time. `Kept` keeps distributions
-that serve several steps, or several blocks of particles.
+`Source.along(θ)` fits them along directions, for some of these at a time. `remembering` is a source whose
+distributions serve several steps, or several blocks of particles.
 
-A `Fitter` does the fitting, for the samples of all ranks. Where ranks have some of the samples each, counts
-in bins are summed: whole numbers have the same sum in any order, so that bits do not depend on the number
-of ranks. An estimator without bins is given some rows as a whole on each rank.
+A `Fitter` does the fitting, for the samples of all ranks. Where ranks have some of the samples each, counts in
+bins are summed: whole numbers have the same sum in any order, so that bits do not depend on the number of
+ranks. An estimator without bins is given some rows as a whole on each rank.
 """
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
@@ -22,8 +20,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
-from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.directions import Place
+from cswf_core.flow.memory import Clock, Work
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns
@@ -42,9 +40,6 @@ AnyCloud = TypeVar("AnyCloud")
 """Samples in a stage's coordinates, in the numbers of the steps that project them."""
 
 Samples = TypeVar("Samples", contravariant=True)
-
-ALONE = Ranks()
-"""One process, which exchanges nothing."""
 
 
 class Slab(Protocol[Samples]):
@@ -93,7 +88,7 @@ class Fitter:
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
-    exchange: Ranks = ALONE
+    exchange: Ranks = attrs.field(factory=Ranks)
     """The ranks among which rows are exchanged; one alone where counts are summed."""
 
     @staticmethod
@@ -249,98 +244,74 @@ class ExchangingFitter(CountingFitter):
         return super().begin_particles(rows, members) if members.partial else None
 
 
-class Source(abc.ABC, Generic[AnyCloud]):
+@attrs.frozen(eq=False)
+class Source(Generic[AnyCloud]):
     """What F_q, or F_p, is fitted to: one block of samples, many blocks, or counts."""
 
-    def clouds(self) -> Iterator[AnyCloud]:
-        """Yield the samples, to inspect them; none where there are only counts of them."""
-        yield from ()
-
-    @abc.abstractmethod
-    def along(self, theta: Slab[AnyCloud]) -> Begun:
-        """Begin to fit distributions along directions."""
+    along: Callable[[Slab[AnyCloud]], Begun]
+    """Begins to fit distributions along directions."""
+    clouds: Callable[[], Iterator[AnyCloud]]
+    """Yields the samples, to inspect them; none where there are only counts of them."""
 
 
-@attrs.frozen(eq=False)
-class OneBlock(Source[AnyCloud]):
-    """Data that are there as a whole."""
+def one_block(cloud: Callable[[], AnyCloud], members: Members, fitter: Fitter) -> Source[AnyCloud]:
+    """Return data that are there as a whole; `cloud` returns them, in the stage's coordinates, when needed."""
 
-    cloud: Callable[[], AnyCloud]
-    """Returns the data in the stage's coordinates; it is called only if they are needed."""
-    members: Members
-    fitter: Fitter
+    def along(theta: Slab[AnyCloud]) -> Begun:
+        return fitter.begin(theta.projected_data(cloud(), fitter.clock), members)
 
-    def clouds(self) -> Iterator[AnyCloud]:
-        """Yield the data."""
-        yield self.cloud()
-
-    def along(self, theta: Slab[AnyCloud]) -> Begun:
-        """Project the data, and begin to fit distributions to the rows."""
-        return self.fitter.begin(theta.projected_data(self.cloud(), self.fitter.clock), self.members)
+    return Source(along, lambda: iter([cloud()]))
 
 
-@attrs.frozen(eq=False, slots=False)
-class ManyBlocks(Source[AnyCloud]):
-    """Samples that are there only in blocks, which are counted along all directions of a step at once."""
+Blocks = Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
+"""(whether there is another pass) → blocks of samples, in the stage's coordinates."""
 
-    blocks: Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
-    """(whether there is another pass) → the blocks, in the stage's coordinates."""
-    slabs: Sequence[Slab[AnyCloud]]
-    """The step's directions."""
-    project: Callable[[Slab[AnyCloud], AnyCloud], Rows]
-    """(directions, samples) → the samples' rows along the directions."""
-    sizes: Sequence[int]
-    """How many samples each distribution has, over all blocks and ranks."""
-    fitter: Fitter
 
-    def clouds(self) -> Iterator[AnyCloud]:
-        """Go through the blocks once more."""
-        return (cloud for cloud, _ in self.blocks(False))
+def fitted_blocks(
+    blocks: Blocks[AnyCloud],
+    slabs: Sequence[Slab[AnyCloud]],
+    project: Callable[[Slab[AnyCloud], AnyCloud], Rows],
+    sizes: Sequence[int],
+    fitter: Fitter,
+) -> Callable[[slice], Fits]:
+    """Return the distributions of samples that are there only in blocks, along all directions of a step.
 
-    @cached_property
-    def fits(self) -> Callable[[slice], Fits]:
-        """The distributions along the step's directions: when first needed, the blocks are gone through."""
+    Args:
+        blocks: The samples.
+        slabs: The step's directions.
+        project: (directions, samples) → the samples' rows along the directions.
+        sizes: How many samples each distribution has, over all blocks and ranks.
+        fitter: Counts them.
+    """
 
-        def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
-            for cloud, members in self.blocks(more_passes):
-                for theta in self.slabs:
-                    yield theta.place.in_step(theta.count), members.parts(self.project(theta, cloud))
+    def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
+        for cloud, members in blocks(more_passes):
+            for theta in slabs:
+                yield theta.place.in_step(theta.count), members.parts(project(theta, cloud))
 
-        directions = sum(theta.count for theta in self.slabs)
-        return self.fitter.of_blocks(rows, directions, self.sizes)
-
-    def along(self, theta: Slab[AnyCloud]) -> Begun:
-        """Return the distributions along directions; the first call fits those along all."""
-        return partial(self.fits, theta.place.in_step(theta.count))
+    return fitter.of_blocks(rows, sum(theta.count for theta in slabs), sizes)
 
 
 KeptFits = dict[tuple[int, int], Fits]
 """Distributions that serve several steps, by the rows of their directions among those of a step."""
 
 
-@attrs.frozen(eq=False)
-class Kept(Source[AnyCloud]):
-    """Another source, whose distributions are kept for later steps, or other blocks of particles."""
+def remembering(source: Source[AnyCloud], known: KeptFits) -> Source[AnyCloud]:
+    """Return a source whose distributions are kept for later steps, or other blocks of particles."""
 
-    source: Source[AnyCloud]
-    fits: KeptFits
-
-    def clouds(self) -> Iterator[AnyCloud]:
-        """Yield the samples of the source."""
-        return self.source.clouds()
-
-    def along(self, theta: Slab[AnyCloud]) -> Begun:
-        """Return what is kept, else what the source gives."""
+    def along(theta: Slab[AnyCloud]) -> Begun:
         rows = theta.place.in_step(theta.count)
         key = (rows.start, rows.stop)  # others than before where memory was short
-        begun = None if key in self.fits else self.source.along(theta)
+        begun = None if key in known else source.along(theta)
 
         def fits() -> Fits:
             if begun is not None:
-                self.fits[key] = begun()
-            return self.fits[key]
+                known[key] = begun()
+            return known[key]
 
         return fits
+
+    return Source(along, source.clouds)
 
 
 def bins_of(cdf: CheckedCDF) -> int:

@@ -19,12 +19,9 @@ from torch import Tensor
 
 from cswf_core.checks import check_dataset
 from cswf_core.errors import NotFiniteError, RunError
-from cswf_core.flow.clock import Clock
-from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.fingerprint import recognise
+from cswf_core.flow.directions import DirectionSampler, recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
-from cswf_core.flow.half import half_stepper, stepper_for
-from cswf_core.flow.memory import Budget
+from cswf_core.flow.memory import Budget, Clock
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
@@ -33,12 +30,20 @@ from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels import gpu
+from cswf_core.kernels.columns import is_finite
 from cswf_core.kernels.memory import out_of_memory_explained
 from cswf_core.plugins import Watchers
 from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
+
+
+def half_stepper(setup: StageSetup) -> Stepper:
+    """Return a stepper in half precision, on CUDA."""
+    from cswf_core.flow.half import HalfStepper  # needs Triton
+
+    return HalfStepper(setup)
 
 
 class Flow:
@@ -97,7 +102,8 @@ class Flow:
         self.position = Position()
         self.fingerprints: dict[int, str | None] = {}
         """Of the directions of each stage of a round, as far as they have been drawn."""
-        self.new_stepper: Callable[[StageSetup], Stepper] = stepper_for(self.settings, self.device)
+        half = self.settings.half and self.settings.dtype == torch.float32 and gpu.usable(self.device)
+        self.new_stepper: Callable[[StageSetup], Stepper] = half_stepper if half else ExactStepper
         """Makes the stepper of a stage with plain directions; may be replaced before the first step."""
         self.finished = False
         if not self.uses_data:

@@ -6,7 +6,7 @@ part of the image is seen, the rest begins as the Gaussian has it given that par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import torch
@@ -19,8 +19,6 @@ from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.frechet import moments
 
 LARGEST_COVARIANCE = 4096  # d up to which it is a matrix; above, coordinates that know it are needed
-DATA_PER_DIMENSION = 5  # from which on the rest of an image may follow a part of it: with fewer, as a copy
-RIDGE_SHARE = 1e-6  # of the mean variance, added to all: few data leave directions without any
 
 
 @attrs.frozen(eq=False)
@@ -67,7 +65,8 @@ class Gaussian:
         centred = x if labels is None else x - means[:, labels + 1]
         covariance = moments(centred.T).covariance * ((count - 1) / (count - classes))
         variances = covariance.diagonal()
-        variances += bin_width**2 / 12 + RIDGE_SHARE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
+        # Few data leave directions without any variance: some of the mean variance is added to all
+        variances += bin_width**2 / 12 + 1e-6 * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
         return cls(mean, torch.linalg.cholesky(covariance).to(x), samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -100,36 +99,29 @@ class Gaussian:
         return cls(tensors["mean"].to(like), root, W, int(tensors["samples"]))
 
 
-@attrs.frozen(eq=False)
-class Regression:
-    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹.
+Regression = Callable[[Tensor, Tensor], Tensor]
+"""(draws x of a Gaussian, what is seen of each: O y) → draws given that: d×n each."""
+
+
+def regression_of(
+    gaussian: Gaussian | None, observation: Observation | None, amplifier: float
+) -> Regression | None:
+    """Return how the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹.
 
     The inverse is that on what is seen. If x ~ N(μ, Σ), then x + B (O y − O x) has the distribution of x given
-    that O x = O y, whatever μ is.
+    that O x = O y, whatever μ is. None: Σ is no matrix, or not all particles see the same part.
     """
-
-    B: Tensor
-    """d×d."""
-    observation: Observation
-
-    @classmethod
-    def of(
-        cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float
-    ) -> Regression | None:
-        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow."""
-        if gaussian is None or gaussian.root is None or observation is None:
-            return None
-        few = gaussian.samples < DATA_PER_DIMENSION * len(gaussian.mean)
-        if few or not observation.shared or amplifier == 0:  # ξ = 0 ignores what is seen
-            return None
-        root = gaussian.root
-        unit = torch.eye(len(root)).to(root)
-        covariance = root.double() @ root.double().T
-        apart = observation.seen(covariance).T  # Σ O
-        seen = observation.seen(apart)  # O Σ O
-        whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
-        return cls(torch.linalg.solve(whole, apart.T).T.to(root), observation)
-
-    def conditioned(self, x: Tensor, seen: Tensor) -> Tensor:
-        """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
-        return x + columnwise(self.B.matmul, seen - self.observation.seen(x))
+    if gaussian is None or gaussian.root is None or observation is None:
+        return None
+    # With fewer data, the rest of an image would follow a part of it as a copy.
+    few = gaussian.samples < 5 * len(gaussian.mean)
+    if few or not observation.shared or amplifier == 0:  # ξ = 0 ignores what is seen
+        return None
+    root = gaussian.root
+    unit = torch.eye(len(root)).to(root)
+    covariance = root.double() @ root.double().T
+    apart = observation.seen(covariance).T  # Σ O
+    seen = observation.seen(apart)  # O Σ O
+    whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
+    B = torch.linalg.solve(whole, apart.T).T.to(root)
+    return lambda x, Oy: x + columnwise(B.matmul, Oy - observation.seen(x))

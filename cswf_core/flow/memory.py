@@ -1,17 +1,18 @@
-"""How many directions and samples are worked on at a time, so that memory stays bounded and bits stay the same.
+"""The memory and the time of a step: how much is worked on at a time, and a clock for its parts.
 
-A *batch* of directions is drawn with one key; a *slab* is the part of it whose products are computed at once,
-the same on any number of ranks. When memory runs short, slabs are halved, which changes sums by rounding. A
-*block* is some of the samples.
+Memory stays bounded, and bits stay the same. A *batch* of directions is drawn with one key; a *slab* is the
+part of it whose products are computed at once, the same on any number of ranks. When memory runs short, slabs
+are halved, which changes sums by rounding. A *block* is some of the samples.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import clear_frames
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -37,24 +38,7 @@ MEMORY_OVER_SAMPLES = 4
 LARGEST_BLOCK = {"cpu": 8192, "cuda": 131_072}
 """The largest number of samples in a block."""
 
-MEMORY_OVER_BLOCK = 64
-"""A device's memory is at least this many times as large as a block, as the next one is read meanwhile."""
-
 Result = TypeVar("Result")
-
-
-class Batch(Protocol):
-    """Directions that can be cut into slabs."""
-
-    @property
-    def count(self) -> int:
-        """The number of directions."""
-
-    def rows(self, cut: slice) -> Any:
-        """Return some of the directions."""
-
-
-Cuttable = TypeVar("Cuttable", bound=Batch)
 
 log = logging.getLogger("cswf")
 
@@ -67,7 +51,8 @@ def fits_in_memory(size: int, memory: int) -> bool:
 def block_width(like: Tensor, memory: int) -> int:
     """Return the number of samples in a block, of the kind of `like` (d×0), if a device has `memory` bytes."""
     group = COLUMNS_AT_A_TIME[like.device.type]  # products and noise are computed in groups of this size
-    groups = memory // MEMORY_OVER_BLOCK // (len(like) * like.dtype.itemsize) // group
+    # A block takes little of the memory, as the next one is read meanwhile
+    groups = memory // 64 // (len(like) * like.dtype.itemsize) // group
     return min(LARGEST_BLOCK[like.device.type], max(1, groups) * group)
 
 
@@ -93,12 +78,6 @@ class Budget:
         budget = cls(device, 1, 1)
         budget.slab = sys.maxsize
         return budget
-
-    def slabs_of(self, directions: Iterable[Cuttable]) -> Iterator[Cuttable]:
-        """Yield slabs of batches of directions."""
-        for batch in directions:
-            for first in range(0, batch.count, self.slab):
-                yield batch.rows(slice(first, min(first + self.slab, batch.count)))
 
     def halve(self, count: int) -> bool:
         """Let half as many of `count` directions be worked on at a time; False: it was only one."""
@@ -150,3 +129,23 @@ def retried(work: Callable[[], Result], smaller: Callable[[], bool]) -> Result:
         result = attempted(work, smaller)
         if result is not None:
             return result
+
+
+PARTS = ("draw", "read", "project", "count", "communicate", "tables", "lookup", "back-project", "move")
+"""The parts of a step, in order; `read` is waiting for streamed data, `communicate` for other ranks."""
+
+Work = Callable[[], tuple[float, float]]
+"""() → (bytes that have to be moved, floating-point operations)."""
+
+
+class Clock:
+    """Times nothing, and costs nothing."""
+
+    times = False
+    """Whether parts are timed, so that those that could be fused are better run one by one."""
+
+    @contextmanager
+    def part(self, name: str, work: Work | None = None) -> Iterator[None]:
+        """Bracket a part of a step; `work` is called only by a clock that counts work."""
+        del name, work
+        yield

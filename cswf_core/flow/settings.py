@@ -90,10 +90,6 @@ class TableRequest:
         return ((1 - angle.cos()) / 2).to(like.dtype)
 
 
-LARGE_SAMPLE = 10**6
-"""Bytes of one sample above which its size, more than the number of samples, is what fills the memory."""
-
-
 @attrs.frozen
 class Settings:
     """The numbers of a flow that are no plugin's."""
@@ -145,7 +141,8 @@ class Settings:
         less = [f"fewer {self.called('particles')}"]
         if data > particles:
             less.insert(0, f"fewer {self.called('data')}")
-        if dimension * self.dtype.itemsize > LARGE_SAMPLE:
+        # Then the size of a sample, more than the number of samples, is what fills the memory
+        if dimension * self.dtype.itemsize > 10**6:
             less.insert(0, f"smaller {self.called('images')}")
         return f"take {' or '.join(less)}"
 

@@ -19,13 +19,15 @@ from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.gaussian import Gaussian, Regression
+from cswf_core.flow.gaussian import Gaussian, regression_of
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
     eligible_particles,
     mean_length,
     normal,
+    placement_of,
+    require_blocks_suffice,
     require_both_halves_used,
     require_every_sample_counts,
 )
@@ -33,7 +35,6 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
 from cswf_core.flow.stage import Division, Strata
 from cswf_core.flow.state import Snapshot
-from cswf_core.flow.streaming import placement_of, require_blocks_suffice
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.ranks import Ranks, Share
@@ -110,9 +111,9 @@ class Beginning:
             return x
         seen = observation.seen(originals(self.data, settings, own, x, share.first))
         amplifier = self.parts.condition.amplifier
-        regression = Regression.of(self.gaussian, observation, amplifier)
+        regression = regression_of(self.gaussian, observation, amplifier)
         if regression is not None:
-            x = regression.conditioned(x, seen)
+            x = regression(x, seen)
         return observation.free(x) + amplifier * seen
 
     def _drawn_conditions(self) -> Conditions:

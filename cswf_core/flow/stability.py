@@ -33,42 +33,15 @@ from cswf_core.interfaces import Conditions, Key, NonlinearProjection
 
 log = logging.getLogger("cswf")
 
-# The power iteration that estimates λ, and a closer look, with more directions at once.
-POWER_ROUNDS = 9  # the last third is averaged
-CLOSER_ROUNDS = 8  # rounds whose directions are gathered
-CLOSER_ITERATIONS = 100  # on these directions
-DIRECTIONS_PER_DIMENSION = 4  # drawn in a round, between the two bounds below
-FEWEST_DIRECTIONS = 1024
-MOST_DIRECTIONS = 8192
+POWER_ROUNDS = 9  # of the power iteration that estimates λ; the last third is averaged
+FEWEST_DIRECTIONS = 1024  # of each of them
 LARGEST_EXAMINED = 4096  # dimensions up to which a closer look is taken, and the blind share is computed
 FEWEST_STEPS = 16  # steps from which on a stage's directions are examined: in fewer, errors do not grow far
-STEP_SIZES_EXAMINED = 256  # steps of a stage whose η is examined, for the longest
-SAFE_SHARE = 0.5  # of what the most uneven directions allow: up to it, λ is not estimated, which takes seconds
-PARTICLES_PROBED = 16  # particles at which gradients of nonlinear slices are computed
-SLOPE_DISTANCE = 1e-3  # the distance over which these are measured, relative to a particle's length
-
-# Steps that are too long, by ηλ.
-CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, which may fall short by a third
-SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
-MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
-CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
-FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
-
-# Flows that run away.
-RUNAWAY_LENGTH = 30  # a step's length, relative to data and first particles, that is one
+MISTAKEN = 4.0  # ηλ beyond which a step size is a mistake, not a matter of uneven directions: it stays as it is
 LARGEST_GROWTH = 8  # a step's length at η = 1, relative to the stage's shortest: steps should shrink
 STEPS_PER_MEAN = 8  # steps whose mean length is compared: with few directions single steps vary much
-GROWS_FROM = 0.5  # share of the limit on η below which steps do not grow for being too long
-NOTICEABLE_MOVE = 1 / 50  # of the data's mean length: shorter steps may grow, as that is noise
-
-# The blind share.
-SPANNING_PER_DIMENSION = 2  # directions drawn for it
-FEWEST_SPANNING = 256
 VECTORS = 8  # vectors from particles to data that are reconstructed
 GRADIENT_ROUNDS = 30  # by which vectors that directions see a thousandth as well are lost too
-NEGLIGIBLE_BLIND_SHARE = 1e-4  # at which the reconstruction ends
-LARGEST_BLIND_SHARE = 0.01  # without a warning
-LARGEST_UNEVENNESS = 8.0  # λ·d without a warning, unless directions are uneven on purpose
 
 
 def largest_eigenvalue(
@@ -85,7 +58,7 @@ def largest_eigenvalue(
     right within some hundredths.
     """
     d = sampler.coordinates.space.dimension
-    count = min(max(DIRECTIONS_PER_DIMENSION * d, FEWEST_DIRECTIONS), MOST_DIRECTIONS)
+    count = min(max(4 * d, FEWEST_DIRECTIONS), 8192)
 
     def drawn(number: int) -> Iterator[Directions]:
         return _drawn(sampler, attrs.evolve(key, step=number), count)
@@ -106,9 +79,9 @@ def largest_eigenvalue(
     first = sum(estimates[-averaged:]) / averaged
     if not closely_above < first <= closely_below or d > LARGEST_EXAMINED:
         return max(first, 1 / d)
-    last = POWER_ROUNDS + CLOSER_ROUNDS
+    last = POWER_ROUNDS + 8  # rounds whose directions are gathered
     moments = _second_moments(sampler, (part for number in range(POWER_ROUNDS, last) for part in drawn(number)))
-    for _ in range(CLOSER_ITERATIONS):
+    for _ in range(100):
         v = moments @ _gram(sampler, v)
         v = v / torch.linalg.vector_norm(v)
     Gv = _gram(sampler, v)
@@ -124,7 +97,7 @@ def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSa
     curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
     # Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few. The
     # first particles are on rank 0, whatever the number of ranks.
-    few = Cloud(cloud.z[:, : PARTICLES_PROBED if curved else 1].contiguous(), Conditions())
+    few = Cloud(cloud.z[:, : 16 if curved else 1].contiguous(), Conditions())
     v = Key(0, "eigenvector").open(sampler.like.device, sampler.like.dtype).normal(d, few.z.shape[1])
     estimate = sampler.like.new_zeros(1)
     for _ in range(POWER_ROUNDS):
@@ -142,7 +115,7 @@ def _slopes(batch: Directions, z: Tensor, v: Tensor) -> Tensor:
     """Return how projections change along v (d_k×n), which is θ·v; of nonlinear slices, at z: H×n."""
     project = batch.projection.project
     if isinstance(batch.projection, NonlinearProjection):
-        h = SLOPE_DISTANCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
+        h = 1e-3 * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
         slopes = (project(z + h * v) - project(z - h * v)) / (2 * h)
     else:
         slopes = project(v.contiguous())
@@ -211,16 +184,17 @@ def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> 
     Where H directions serve many steps, their errors do not average out: for isotropic ones in d dimensions the
     largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
     """
-    fixed = reuse is None or reuse >= FIXED_FROM
+    fixed = reuse is None or reuse >= 8  # steps in a row
     stage = sampler.stage
     d = sampler.coordinates.space.dimension
     H = stage.directions
-    some = range(0, stage.steps, 1 + stage.steps // STEP_SIZES_EXAMINED)
+    some = range(0, stage.steps, 1 + stage.steps // 256)
     eta = max([stage.step_size, *map(stage.eta, some)])
     if stage.steps == 0 or eta <= 0 or sampler.measured_later:
         return SafeStep(1 / d)
     excess = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
-    if eta <= SAFE_SHARE * longest_step(excess, d, H, fixed=fixed):  # λ of unit directions is at most 1
+    # Up to half of what the most uneven directions allow, λ is not estimated, which takes seconds
+    if eta <= 0.5 * longest_step(excess, d, H, fixed=fixed):  # λ of unit directions is at most 1
         return SafeStep(excess / d, fixed=fixed)
     if sampler.sampler.tempered or stage.tempered:
         eigenvalue = excess * largest_eigenvalue(sampler, key)
@@ -229,10 +203,12 @@ def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> 
     share = excess * sampler.mean_square_length(attrs.evolve(same, role="weights"))
     eigenvalue = share / d  # of even directions
     if stage.steps >= FEWEST_STEPS and not _is_even(sampler):
-        near = CLOSER_LOOK_FROM / (eta * share)
+        # The first rounds may fall short by a third
+        near = 1.3 / (eta * share)
         mistaken = MISTAKEN * excess / (eta * share)
         eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=near, closely_below=mistaken)
-    if eta * eigenvalue <= SHORTENED_FROM or eta * eigenvalue / excess > MISTAKEN:
+    # The closer estimate may fall short by some hundredths of 2
+    if eta * eigenvalue <= 1.85 or eta * eigenvalue / excess > MISTAKEN:
         return SafeStep(eigenvalue, fixed=fixed)
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
@@ -246,7 +222,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> 
 
 def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: bool = False) -> float:
     """Return the step size that λ allows: 1/λ, or less if H is small against d; see `SafeStep` for λ."""
-    few = 1.0 if fixed else min(1.0, 2 * CLOSEST_TO_LIMIT / (1 + (dimension - 1) / directions))
+    # At most three quarters of the limit 2 / (λ (1 + (d−1)/H)).
+    few = 1.0 if fixed else min(1.0, 2 * 0.75 / (1 + (dimension - 1) / directions))
     return few / eigenvalue
 
 
@@ -294,8 +271,9 @@ class StepControl:
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
         """Raise `RunError` if step `number` of a flow has a mean length out of proportion, or steps grow."""
         limit = self.safe.limit(H)
-        far = moved > RUNAWAY_LENGTH * (self._size + 1)
-        long = eta > GROWS_FROM * limit and moved > NOTICEABLE_MOVE * self._size
+        far = moved > 30 * (self._size + 1)  # the size of data and first particles
+        # Well below the limit, steps do not grow for being too long; and where they are short, growth is noise
+        long = eta > 0.5 * limit and moved > 1 / 50 * self._size
         growth = self.growth()
         if not far and not (long and growth > LARGEST_GROWTH):
             return
@@ -324,7 +302,7 @@ def _blind_share(drawn: Sequence[Directions], way: Tensor) -> float:
         length = size / (step * image).sum(dim=0).clamp_min(tiny)
         length = torch.where(size > lost, length, 0)
         rest = rest - length * step
-        if float(rest.square().sum()) <= NEGLIGIBLE_BLIND_SHARE * whole:
+        if float(rest.square().sum()) <= 1e-4 * whole:  # negligible
             break
         gradient = gradient - length * image
         new = gradient.square().sum(dim=0)
@@ -352,20 +330,20 @@ def report_spectrum(
     data = sampler.coordinates.enter_data(spread(x, n))
     particles = spread(particles, n)
     mean = data.mean(dim=1, keepdim=True) - particles.mean(dim=1, keepdim=True)
-    drawn = list(_drawn(sampler, key, max(SPANNING_PER_DIMENSION * d, FEWEST_SPANNING)))
+    drawn = list(_drawn(sampler, key, max(2 * d, 256)))
     share = _blind_share(drawn, torch.cat([data - particles, mean], dim=1))
     uneven = eigenvalue * d
     name = stage.name or "of the schedule"
     owner = sampler.sampler.owner
     log.info(f"stage {name}: blind share {share:.2g}, λ·d = {uneven:.3g}")
-    if share > LARGEST_BLIND_SHARE:
+    if share > 0.01:
         log.warning(
             f"stage {name}: {owner} does not see {share:.2g} of the way from particles to data (in squared "
             "length), and this part stays as it is whatever the number of steps: its directions do not span "
             "the space, or hardly. Mix them with others that see all of it; cswf plugins check shows what they "
             "see"
         )
-    if uneven > LARGEST_UNEVENNESS and not (sampler.sampler.tempered or stage.tempered):
+    if uneven > 8.0 and not (sampler.sampler.tempered or stage.tempered):
         log.warning(
             f"stage {name}: {owner} sees some vectors much better than others (λ of E[θθᵀ] is "
             f"{eigenvalue:.3g}, {uneven:.3g} times that of even directions): steps that suit the one are too "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache as once  # a function without arguments is called once
-from functools import cached_property
+from functools import cached_property, partial
 
 import attrs
 import torch
@@ -19,17 +19,14 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
-from cswf_core.flow.fits import AnyCloud, Fitter, ManyBlocks, Members, OneBlock, Slab, Source
+from cswf_core.flow.fits import AnyCloud, Fitter, Members, Slab, Source, fitted_blocks, one_block
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import ParticleBlock, Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Participants
-from cswf_core.interfaces import Conditions, Key, Stage, Stratum
+from cswf_core.interfaces import Conditions, Key, Rows, Stage, Stratum
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
-
-MEMORY_OVER_SETS = 16
-"""Directions that come again may take one part in this many of a device's memory."""
 
 
 class Division:
@@ -194,14 +191,19 @@ class StoredData(StageData):
                 yield block
 
         if not self.in_blocks:
-            return OneBlock(once(lambda: enter(next(blocks(False)))), members, fitter)
+            return one_block(once(lambda: enter(next(blocks(False)))), members, fitter)
 
         def clouds(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
             for block in blocks(more_passes):
                 yield enter(block), self._division.members_of_block(members, block, self._data.share.first)
 
-        return ManyBlocks(
-            clouds, slabs, lambda theta, q: theta.projected_data(q, fitter.clock), members.sizes, fitter
+        def project(theta: Slab[AnyCloud], q: AnyCloud) -> Rows:
+            return theta.projected_data(q, fitter.clock)
+
+        fits = once(partial(fitted_blocks, clouds, slabs, project, members.sizes, fitter))
+        return Source(
+            lambda theta: partial(fits(), theta.place.in_step(theta.count)),  # the first call fits all
+            lambda: (cloud for cloud, _ in clouds(False)),
         )
 
     def _chosen(self, draw: int) -> Tensor | None:
@@ -259,7 +261,7 @@ class StageSetup:
         """How many draws are kept for later steps: all that come again, if these take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.data.draws.number_kept(self.budget.memory // MEMORY_OVER_SETS // size)
+        return self.data.draws.number_kept(self.budget.memory // 16 // size)
 
     @property
     def in_blocks(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Stage
 from cswf_core.ranks import Share
 
@@ -94,17 +94,6 @@ class SnapshotFacts:
     share: Share | None = None
 
 
-FORMS = {
-    "x": TensorForm(torch.is_floating_point, (None, None)),
-    "z": TensorForm(torch.is_floating_point, (None, None), optional=True),
-    "sum": TensorForm(torch.is_floating_point, (None, None), optional=True),
-    "labels": TensorForm(torch.int64, (None,), optional=True),
-    "vectors": TensorForm(torch.is_floating_point, (None, None), optional=True),
-    "origin": TensorForm(torch.int64, (None,), optional=True),
-}
-"""The tensors of a snapshot in a file."""
-
-
 @attrs.frozen(eq=False)
 class Snapshot:
     """All that a flow needs to continue as if it had not stopped; randomness has its keys."""
@@ -143,7 +132,11 @@ class Snapshot:
             known: SnapshotFacts = structured(facts, SnapshotFacts)
         except MisfitError as error:
             raise RunError(f"it is damaged: {error}") from None
-        require_forms(tensors, FORMS, "the checkpoint")
+        matrix = TensorForm(torch.is_floating_point, (None, None), optional=True)
+        numbers = TensorForm(torch.int64, (None,), optional=True)
+        forms = {"x": attrs.evolve(matrix, optional=False), "z": matrix, "sum": matrix}
+        forms |= {"labels": numbers, "vectors": matrix, "origin": numbers}
+        require_forms(tensors, forms, "the checkpoint")
         n = tensors["x"].shape[1]
         return cls(
             position=known.position,

@@ -1,9 +1,9 @@
 """One step of Algorithm 1, in float32 or float64: project, fit, transport, back-project, move.
 
 `bench/naive.py` has the same step as one writes it first, which sorts where the default estimator counts in
-bins; `half/step.py` has it in half precision, on CUDA. A run has its maps T_h = F_q⁻¹∘F_p from distributions of
+bins; `half.py` has it in half precision, on CUDA. A run has its maps T_h = F_q⁻¹∘F_p from distributions of
 particles and data (`fits`), rounded to tables where it saves a model; a saved model has them from these tables
-(`tables`). The step does not know which. Where particles are streamed, it is given one block after another,
+(`transport`). The step does not know which. Where particles are streamed, it is given one block after another,
 and F_p has been fitted to all of them before (`stepper`).
 
 Words: directions are drawn in *batches*, one key each, and worked on in *slabs* of as many as fit into
@@ -20,10 +20,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.memory import Budget
+from cswf_core.flow.directions import Directions, slabs_of
+from cswf_core.flow.memory import Budget, Clock
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Rows
@@ -75,9 +74,9 @@ def step(
 
     def begun(theta: Directions) -> tuple[Directions, Rows, Displace]:
         p = theta.projected(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
-        return theta, p, maps.begin(theta, p)  # fit F_p and F_q: begun here, as other ranks take time
+        return theta, p, maps(theta, p)  # fit F_p and F_q: begun here, as other ranks take time
 
-    for theta, p, displace in tools.ranks.ahead(map(begun, tools.budget.slabs_of(directions))):
+    for theta, p, displace in tools.ranks.ahead(map(begun, slabs_of(directions, tools.budget))):
         squares = displace()  # fit what is left; transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
         delta = p.values
         tools.record(theta, delta, squares)

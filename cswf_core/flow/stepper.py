@@ -1,7 +1,11 @@
 """What takes the steps of a stage: it has directions and maps at hand for `step`, and moves all particles.
 
-`ExactStepper` works in float32 or float64 on any device; `HalfStepper`, in `half.stepper`, in half
-precision with float32 sums on CUDA.
+`ExactStepper` works in float32 or float64 on any device; `HalfStepper`, in `half`, in half precision with
+float32 sums on CUDA.
+
+Which part of a step has made numbers that are not finite, directions, projections, maps, or the update, is seen
+while it is taken, on a CPU, or when it is taken once more with other particles. Plugins are held to be at fault
+only while numbers are far from the largest float32.
 """
 
 from __future__ import annotations
@@ -17,33 +21,38 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.data import Block
-from cswf_core.flow.diagnosis import LARGEST_SAFE, Fault, fault_along, fault_of_coordinates, fault_of_update
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.fingerprint import require_repeatable
+from cswf_core.flow.directions import Directions, require_repeatable, slabs_of
 from cswf_core.flow.fits import (
     AnyCloud,
     Fitter,
-    Kept,
     KeptFits,
-    ManyBlocks,
     Members,
     Slab,
     Source,
+    fitted_blocks,
+    remembering,
 )
-from cswf_core.flow.memory import retried
+from cswf_core.flow.memory import Clock, retried
 from cswf_core.flow.particles import ParticleBlock, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, nothing, step
-from cswf_core.flow.tables import StepTables, TabulatedMaps
-from cswf_core.flow.transport import FittedMaps, Participants
-from cswf_core.interfaces import Key
-from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
-from cswf_core.kernels.finite import is_finite
+from cswf_core.flow.transport import LARGEST_SAFE, FittedMaps, Participants, StepTables, TabulatedMaps
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise, groups, is_finite
 from cswf_core.ranks import Share
+
+
+@attrs.frozen
+class Fault:
+    """What has made numbers that are not finite."""
+
+    kind: str
+    """The kind of the plugin that is at fault; empty: no plugin is."""
+    words: str
+    """What the plugin did, to be written behind its name."""
 
 
 @attrs.frozen(eq=False)
@@ -205,9 +214,14 @@ class Stepper(abc.ABC):
                 yield cloud, setup.participants(number, block).particles
 
         sizes = setup.participants(number).particles.sizes
-        F_p = ManyBlocks(clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock))
-        _ = F_p.fits  # before any particle moves
-        return F_p
+        # Before any particle moves:
+        fits = fitted_blocks(
+            clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock)
+        )
+        return Source(
+            lambda theta: partial(fits, theta.place.in_step(theta.count)),
+            lambda: (cloud for _, cloud in blocks()),
+        )
 
 
 def squares_in_groups(theta: Directions, delta: Tensor, share: Share, participants: Participants) -> Tensor:
@@ -265,7 +279,7 @@ class ExactStepper(Stepper):
         slabs: list[Directions] = []
         if setup.in_blocks:
             directions = list(directions)
-            slabs = list(setup.budget.slabs_of(directions))
+            slabs = list(slabs_of(directions, setup.budget))
         F_q = self._source_of_data(number, slabs, clock)
         F_p = self.fit_streamed_particles(self._blocks, slabs, number, clock)
         lengths = squares = torch.zeros((), dtype=torch.float64, device=setup.like.device)
@@ -325,7 +339,7 @@ class ExactStepper(Stepper):
             return update
 
         tools.record = record
-        lengths = step(block, directions, maps, scale, tools)
+        lengths = step(block, directions, maps.begin, scale, tools)
         squared = squared / setup.sampler.stage.directions
         if self.inspects and self.fault is None and not is_finite(lengths):
             again = directions if isinstance(directions, list) else self._along(number, Clock())
@@ -413,7 +427,7 @@ class ExactStepper(Stepper):
             return source
         if draw not in self._fits:
             self._fits = {draw: {}}
-        return Kept(source, self._fits[draw] if keep else {})
+        return remembering(source, self._fits[draw] if keep else {})
 
     def _cloud(self, noise_step: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
@@ -450,3 +464,69 @@ def refuse_unfit(setup: StageSetup) -> None:
     for reason, unfit in reasons.items():
         if unfit:
             raise RunError(f"{setup.sampler.sampler.owner} follows the particles step by step, and {reason}")
+
+
+def fault_along(
+    theta: Directions, particles: Cloud, data: Iterable[Cloud], coordinates: StageCoordinates, limit: float
+) -> Fault | None:
+    """Return why displacements along directions are not finite; None: numbers are too large, or unknown."""
+    if not is_finite(particles.z):
+        return None
+    fault = _fault_of_directions(theta) or _fault_of_projection(theta, particles, "particles")
+    if fault is not None:
+        return fault
+    largest = _largest(theta.project(particles))
+    for cloud in data:
+        if not is_finite(cloud.z):
+            return fault_of_coordinates(coordinates, "data") or Fault("", "data are not finite")
+        fault = _fault_of_projection(theta, cloud, "data")
+        if fault is not None:
+            return fault
+        largest = max(largest, _largest(theta.project(cloud)))
+    return Fault("cdf", "moved particles by amounts that are not finite") if largest < limit else None
+
+
+def fault_of_update(directions: Iterable[Directions], squares: float, like: Tensor) -> Fault | None:
+    """Return why 1/H Σ δ θ is not finite, though SW₂² (`squares`), which the CDF plugin has summed, is."""
+    if not squares < LARGEST_SAFE:
+        return None
+    for theta in directions:
+        nowhere = Cloud(like.new_zeros(theta.projection.shape[1], 1), Conditions())
+        if not is_finite(theta.adjoint(like.new_ones(theta.count, 1), nowhere)):
+            return Fault("projection", "back-projected to numbers that are not finite")
+    return Fault("cdf", "moved particles by amounts that are not finite, which its sums of squares hide")
+
+
+def fault_of_coordinates(coordinates: StageCoordinates, moved: str) -> Fault | None:
+    """Return whose map between x and a stage's coordinates has made finite numbers infinite or NaN, or None."""
+    owners = {
+        "coordinates": coordinates.W,
+        "schedule": coordinates.upsampling,
+        "condition": coordinates.observation,
+    }
+    kind = next((kind for kind, part in owners.items() if part is not None), None)
+    return None if kind is None else Fault(kind, f"brought {moved} to numbers that are not finite")
+
+
+def _fault_of_directions(theta: Directions) -> Fault | None:
+    """Return whose directions are not finite, if they are not."""
+    # The adapters have checked weights, θ_y, and θ where it is a matrix, as they were drawn.
+    projection = theta.projection
+    if not isinstance(projection, NonlinearProjection) and not is_finite(projection.dense()):
+        return Fault("projection", "drew directions that are not finite")
+    if theta.scale is not None and not is_finite(theta.scale):
+        return Fault("projection", "drew directions of length 0 on the stage's grid")
+    return None
+
+
+def _fault_of_projection(theta: Directions, cloud: Cloud, noun: str) -> Fault | None:
+    """Return whose products of finite directions and samples are not finite, if they are not."""
+    if is_finite(theta.project(cloud)) or not _largest(cloud.z) < LARGEST_SAFE:
+        return None
+    alone = columnwise(theta.projection.project, cloud.z)
+    kind = "condition" if is_finite(alone) else "projection"
+    return Fault(kind, f"projected {noun} to numbers that are not finite")
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0

@@ -12,26 +12,6 @@ import torch
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.numbers import bytes_in_words
 
-OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "cuda error: out of memory",
-    "status_alloc_failed",
-    "can't start new thread",
-)
-"""Texts of errors that mean a lack of memory but have no class of their own."""
-
-SIZE_OVERFLOWS = (
-    "storage size calculation overflowed",
-    "maximum allowed dimension exceeded",
-    "array is too big",
-    "maximum supported dimension",
-    "numel: integer multiplication overflow",
-    "maximum size exceeded",
-)
-"""Texts of errors of PyTorch and NumPy about sizes that no memory can have."""
-
 _limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
 """Bytes that may be planned with; None if all memory may."""
 
@@ -98,10 +78,27 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Say whether an error means that an allocation did not fit (PyTorch's CPU one has no class of its own)."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    text = str(error).lower()
-    if isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY):
-        return True
-    return isinstance(error, (RuntimeError, ValueError)) and any(sign in text for sign in SIZE_OVERFLOWS)
+    if not isinstance(error, (RuntimeError, ValueError)):
+        return False
+    # Of PyTorch and NumPy, about sizes that no memory can have.
+    signs = [
+        "storage size calculation overflowed",
+        "maximum allowed dimension exceeded",
+        "array is too big",
+        "maximum supported dimension",
+        "numel: integer multiplication overflow",
+        "maximum size exceeded",
+    ]
+    if isinstance(error, RuntimeError):
+        signs += [
+            "can't allocate memory",
+            "cannot allocate memory",
+            "not enough memory",
+            "cuda error: out of memory",
+            "status_alloc_failed",
+            "can't start new thread",
+        ]
+    return any(sign in str(error).lower() for sign in signs)
 
 
 @contextmanager

@@ -10,9 +10,6 @@ from cswf_core.kernels.memory import total_memory
 DISTANCES_AT_A_TIME = 1 << 27
 """Distances computed at a time, at most: half a gigabyte in float32."""
 
-MEMORY_PART = 32
-"""Distances computed at a time take at most 1/32 of the memory."""
-
 
 def nearest(queries: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the distances from queries (n×D) to their k nearest points (m×D), and which: n×k, nearest first.
@@ -67,4 +64,4 @@ def within_any(queries: Tensor, centres: Tensor, radii: Tensor) -> tuple[Tensor,
 
 def _values(points: Tensor) -> int:
     """Return how many distances to compute at a time, for points (m×D) of this type on this device."""
-    return min(DISTANCES_AT_A_TIME, total_memory(points.device) // MEMORY_PART // points.element_size())
+    return min(DISTANCES_AT_A_TIME, total_memory(points.device) // 32 // points.element_size())

@@ -34,9 +34,6 @@ ROUNDS = 10
 LOWER_HALF = 0 if sys.byteorder == "little" else 1
 """The index of the lower half of a number of 64 bits."""
 
-NUMPY_COUNTERS = 1 << 15
-"""Counters up to which NumPy is quicker than PyTorch on a CPU."""
-
 COUNTERS_AT_A_TIME = 1 << 18
 """Counters computed at a time, so that the words in between stay in a CPU's cache."""
 
@@ -105,7 +102,8 @@ def words(key: int, stream: int, first: int, count: int, device: torch.device) -
 
     `key` are 64 bits; `stream`, 64 more, is the upper half of every counter.
     """
-    if device.type == "cpu" and count <= NUMPY_COUNTERS:
+    # NumPy is quicker for few
+    if device.type == "cpu" and count <= 1 << 15:
         return torch.from_numpy(_few_words(key, stream, first, count))
     position = torch.arange(first, first + count, dtype=torch.int64, device=device)
     c0 = position & WORD

@@ -17,12 +17,6 @@ from torch import Tensor
 STRIDES = (0x9E3779B9, 0x85EBCA6B)
 """Steps around the circle of 2³², per value and per row."""
 
-LARGEST_CACHED_NOISE = 1 << 22
-"""Numbers of noise up to which a CPU keeps them for the next step."""
-
-NOISE_ROWS_AT_A_TIME = 256
-"""Rows of noise computed at a time: its whole numbers take several times the memory."""
-
 Columns = Tensor | slice
 """Some columns of rows: their numbers in any order, or a slice, which copies nothing if its step is 1."""
 
@@ -81,13 +75,14 @@ class Rows:
     def _circle(self, like: Tensor) -> Tensor:
         """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
         H, n = like.shape
-        if self.places is None and like.device.type == "cpu" and H * n <= LARGEST_CACHED_NOISE:
+        if self.places is None and like.device.type == "cpu" and H * n <= 1 << 22:
             return _cached_circle(self.first, self.column, H, n, like.dtype)
         places = self.places
         if places is None:
             places = torch.arange(self.column, self.column + n, device=like.device)
         places = places * STRIDES[0]
-        many = NOISE_ROWS_AT_A_TIME
+        # Rows at a time: their whole numbers take several times the memory
+        many = 256
         parts = [
             circle_from(places, self.first + row, min(many, H - row), like.dtype) for row in range(0, H, many)
         ]

@@ -23,12 +23,6 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-LEAST_END_SLOPE = 1 / 16
-"""Least u at the ends of a row: with 0 the inverse would be infinitely steep there."""
-
-TERMS_IN_A_ROW = 16
-"""Terms that the released code's compiler adds one after the other; see `running_sums`."""
-
 
 def quantiles(ordered: Tensor, count: int) -> Tensor:
     """Return the sorted rows (H×n) at `count` ≥ 2 equally spaced positions from first to last: H×count."""
@@ -59,7 +53,8 @@ def _outer_pace(gap: Tensor, inner: Tensor) -> Tensor:
     """
     ratio = torch.where(gap > 0, inner / gap, 1)
     u = ((1 + ratio) / 2) ** (1 / ratio)
-    return gap / u.clamp(min=LEAST_END_SLOPE)
+    # With u = 0 the inverse would be infinitely steep there
+    return gap / u.clamp(min=1 / 16)
 
 
 def spline_cdf(values: Tensor, pace: Tensor, z: Tensor) -> Tensor:
@@ -171,9 +166,9 @@ def running_sums(terms: Tensor) -> Tensor:
     level a decides whether ⌊aN⌋ is one datum or its neighbour.
     """
     n = terms.shape[1]
-    runs = _padded(terms, (0, -n % TERMS_IN_A_ROW)).reshape(terms.shape[0], -1, TERMS_IN_A_ROW)
+    runs = _padded(terms, (0, -n % 16)).reshape(terms.shape[0], -1, 16)
     sums = torch.stack(list(accumulate(runs.unbind(2))), dim=2)
-    if n > TERMS_IN_A_ROW:
+    if n > 16:
         before = _padded(running_sums(sums[:, :-1, -1]), (1, 0))
         sums = sums + before.unsqueeze(2)
     return sums.flatten(1)[:, :n]

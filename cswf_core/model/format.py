@@ -39,9 +39,9 @@ from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import LinearMap, Space
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import is_finite
 from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
 from cswf_core.runs.folder import PluginRecord
 

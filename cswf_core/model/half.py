@@ -1,6 +1,6 @@
 """Saved steps on CUDA in half precision with float32 sums, for many groups of particles side by side.
 
-The step is that of a run in half precision (`flow/half/step.py`), with maps from tables. Kernels go through
+The step is that of a run in half precision (`flow/half.py`), with maps from tables. Kernels go through
 fixed tiles of samples, so that a sample's bits do not depend on its neighbours; what libraries multiply, whose
 bits may depend on the number of columns, is multiplied group by group. After its first step, a stage is
 recorded as a CUDA graph where its steps are alike, which also prepares the next step on a second stream.
@@ -15,17 +15,22 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.flow.half.graph import StepGraph, overwrite, recorded
-from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
-from cswf_core.flow.half.step import HalfParticles, step
-from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
+from cswf_core.flow.graph import StepGraph, overwrite, recorded
+from cswf_core.flow.half import (
+    WORTHWHILE_STEPS,
+    HalfParticles,
+    HalfSlab,
+    half_slabs_of,
+    halved,
+    refuse_too_many,
+    step,
+    strips_for,
+)
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
-from cswf_core.flow.tables import SavedMaps, StepTables
-from cswf_core.kernels.boxes import Strips
+from cswf_core.flow.transport import Lookup, StepTables, saved_maps
 from cswf_core.kernels.gpu import maps, products
-from cswf_core.kernels.sparse import padded
-from cswf_core.kernels.tables import Lookup
+from cswf_core.kernels.sparse import Strips, padded
 from cswf_core.model.format import SavedStep
 from cswf_core.model.stage import SavedStage
 
@@ -108,7 +113,7 @@ class HalfStage:
             if not self._particles:
                 self._begin(theta.projection.dense())
             free = None if into is None else into[len(slabs) :]
-            slabs += slabs_of(theta, self._places, padded(theta.count), free)
+            slabs += half_slabs_of(theta, self._places, padded(theta.count), free)
         return slabs
 
     def _begin(self, theta: Tensor) -> None:
@@ -141,8 +146,7 @@ class HalfStage:
     def _move(self, prepared: SavedSlabs) -> None:
         slabs, lookups = prepared
         for particles, strata in self._particles:
-            along: SavedMaps[HalfCloud] = SavedMaps(lookups, strata)
-            step(particles, slabs, along, self._factor, Tools(self._stage.budget))
+            step(particles, slabs, saved_maps(lookups, strata), self._factor, Tools(self._stage.budget))
 
 
 class SavedParticles(HalfParticles):

@@ -15,7 +15,7 @@ from cswf_core.errors import RunError, excerpt, nearest
 from cswf_core.interfaces import BIN, Conditions, Key, Masked, Observation
 from cswf_core.model.format import ModelHeader
 from cswf_core.numbers import whole_number
-from cswf_core.online.samples import native
+from cswf_core.online.flow import native
 
 log = logging.getLogger("cswf")
 

@@ -23,10 +23,9 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
-from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn
-from cswf_core.flow.fingerprint import recognise
+from cswf_core.flow.directions import DirectionSampler, Draws, recognise
 from cswf_core.flow.finite import located, too_large
-from cswf_core.flow.gaussian import Regression
+from cswf_core.flow.gaussian import regression_of
 from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import TableRequest
@@ -35,8 +34,7 @@ from cswf_core.flow.state import Position
 from cswf_core.interfaces import Key, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels import gpu
-from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, is_finite
 from cswf_core.kernels.memory import total_memory
 from cswf_core.model.format import Fitted, ModelHeader, SavedStep, saved_steps
 from cswf_core.model.requests import SampleRequest, of_columns
@@ -47,23 +45,8 @@ from cswf_core.recipe.build import parts_of, settings_of
 
 log = logging.getLogger("cswf")
 
-HALF_GROUP = 1024
-"""Particles of a group in half precision, where many groups move side by side."""
-
-MOST_GROUPS = 64
-"""Groups that move side by side in half precision, at most: with more, drawing directions hardly counts."""
-
 BYTES_AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Bytes of particles that flow side by side, with their copies; directions are drawn anew for the others."""
-
-MEMORY_OVER_HALF = 8
-"""The same in half precision: the device's memory over that of particles with their copies."""
-
-COPIES_PER_PARTICLE = 8
-"""The memory of a particle on its way, over that of its numbers."""
-
-PARTICLES_PER_KEY = 256
-"""Particles whose noise shares a key."""
 
 
 @attrs.frozen(eq=False)
@@ -88,9 +71,7 @@ class SavedFlow:
         self.tables = TableRequest(knots=tables.knots, share=tables.directions, every=tables.every)
         own = settings_of(recipe, header.particles)
         self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
-        self.draws = Draws(self.settings.reuse)
-        if recipe.online is not None:
-            self.draws = DrawsInTurn(self.settings.reuse, recipe.online.sets)
+        self.draws = Draws(self.settings.reuse, None if recipe.online is None else recipe.online.sets)
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
         """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
         self.fitted = Fitted()
@@ -99,22 +80,24 @@ class SavedFlow:
         self.stages = self.parts.schedule.stages(self.space, self.parts.projection)
         self.half = self.settings.half and header.dtype == torch.float32 and gpu.usable(device)
         """Whether products are in half precision, on CUDA."""
-        self.size = HALF_GROUP if self.half else COLUMNS_AT_A_TIME[device.type]
+        self.size = 1024 if self.half else COLUMNS_AT_A_TIME[device.type]
         """Number of particles in a group."""
-        self._most_groups = MOST_GROUPS if self.half else sys.maxsize
+        # With more groups in half precision, drawing directions hardly counts
+        self._most_groups = 64 if self.half else sys.maxsize
         self._budget = Budget.whole(device)
         self._forms: dict[int, set[tuple[bool, bool]]] = {}
         """`DirectionSampler.forms` of each stage whose directions have been compared with those of the run."""
         self._amplifier = self.parts.condition.amplifier
         self._free = lru_cache(1)(lambda seen: free_moves(self.fitted.W, seen, len(self.like), self.like))
-        self._regression = lru_cache(1)(lambda seen: Regression.of(self.fitted.gaussian, seen, self._amplifier))
+        self._regression = lru_cache(1)(lambda seen: regression_of(self.fitted.gaussian, seen, self._amplifier))
 
     @property
     def at_once(self) -> int:
         """How many particles flow side by side: whole groups."""
         device = self.like.device
-        room = total_memory(device) // MEMORY_OVER_HALF if self.half else BYTES_AT_ONCE[device.type]
-        groups = room // (COPIES_PER_PARTICLE * self.space.dimension * self.like.element_size()) // self.size
+        room = total_memory(device) // 8 if self.half else BYTES_AT_ONCE[device.type]
+        # A particle on its way takes several times the memory of its numbers
+        groups = room // (8 * self.space.dimension * self.like.element_size()) // self.size
         return max(1, min(groups, self._most_groups)) * self.size
 
     def steps(self) -> Iterator[SavedStep]:
@@ -192,7 +175,7 @@ class SavedFlow:
             seen = observation.seen(images)
             regression = self._regression(observation)
             if regression is not None and request.start is None:
-                x = regression.conditioned(x, seen)
+                x = regression(x, seen)
             x = observation.free(x) + self._amplifier * seen
         share = Share(first, first + self.size, first + self.size)
         conditions = own.to(like.device, like.dtype)
@@ -235,10 +218,11 @@ class SavedFlow:
 
     def _noise(self, key: Key, first: int, kind: str) -> Tensor:
         """Return noise for the group whose first particle has this number: d×n; each particle has its own."""
-        indices = range(first // PARTICLES_PER_KEY, (first + self.size) // PARTICLES_PER_KEY)
+        together = 256  # particles whose noise shares a key
+        indices = range(first // together, (first + self.size) // together)
         opened = (attrs.evolve(key, index=i).open(self.like.device, self.like.dtype) for i in indices)
         d = self.space.dimension
-        return torch.cat([getattr(draw, kind)(PARTICLES_PER_KEY, d) for draw in opened]).T.contiguous()
+        return torch.cat([getattr(draw, kind)(together, d) for draw in opened]).T.contiguous()
 
     def _enter(self, number: int, groups: Sequence[ParticleGroup] = ()) -> SavedStage:
         """Bring groups into a stage's coordinates; return the stage.

@@ -27,7 +27,7 @@ from cswf_core.model.format import HEADER
 from cswf_core.model.model import Model
 from cswf_core.model.requests import Labels, SampleRequest, Vectors
 from cswf_core.numbers import bytes_in_words
-from cswf_core.online.samples import native
+from cswf_core.online.flow import native
 from cswf_core.recipe import choose_device
 from cswf_core.runs.durable import (
     FileEntry,

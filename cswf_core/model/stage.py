@@ -19,8 +19,7 @@ from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.flow.step import Tools, step
-from cswf_core.flow.tables import SavedMaps, StepTables, rows_of_batches
-from cswf_core.kernels.tables import Lookup
+from cswf_core.flow.transport import Lookup, Maps, StepTables, rows_of_batches, saved_maps
 from cswf_core.model.format import SavedStep
 
 
@@ -100,15 +99,14 @@ def exact_steps(
             directions = [stage.sampler.as_sparse(theta) for theta in stage.directions(draw)]
         lookups = stage.lookups(directions, saved.tables, quick=False)
         for own, strata in zip(particles, members, strict=True):
-            maps: SavedMaps[Cloud] = SavedMaps(lookups, strata)
-            _move(own, directions, maps, saved.eta, stage.budget)
+            _move(own, directions, saved_maps(lookups, strata), saved.eta, stage.budget)
         yield saved
 
 
 def _move(
     particles: ParticleBlock,
     directions: Sequence[Directions],
-    maps: SavedMaps[Cloud],
+    maps: Maps[Cloud],
     eta: float,
     budget: Budget,
 ) -> None:

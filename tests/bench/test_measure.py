@@ -10,7 +10,7 @@ from cswf_core.bench import measure as measuring
 from cswf_core.bench.measure import as_text, durations, measure, measure_ceilings, time_parts, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock
+from cswf_core.flow.memory import Clock
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 

@@ -12,13 +12,12 @@ import cswf_core
 from cswf_core.errors import NotFiniteError, OutOfMemoryError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
-from cswf_core.flow import streaming as flow_streaming
+from cswf_core.flow import particles as flow_particles
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.interfaces.contract import Interval
-from cswf_core.kernels.boxes import WIDEST_TILE
-from cswf_core.kernels.sparse import padded
+from cswf_core.kernels.sparse import WIDEST_TILE, padded
 from cswf_core.online import OnlineFlow
 from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
 from cswf_plugins.cdfs.histogram import Histogram
@@ -196,7 +195,7 @@ def test_half_precision_goes_the_way_of_float32(condition):
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
 def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkeypatch):
     recorded = [image_flow(condition, half=True).run().digest() for _ in range(2)]
-    monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", 10**9)
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE_STEPS", 10**9)
     assert recorded == [image_flow(condition, half=True).run().digest()] * 2
 
 
@@ -212,7 +211,7 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     exact, fast = (image_flow(condition, half=half, **more) for half in (False, True))
     one, other = (torch.tensor([(s.displacement, s.distance) for s in flow]) for flow in (exact, fast))
     torch.testing.assert_close(one, other, atol=0, rtol=0.03)
-    monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", 10**9)
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE_STEPS", 10**9)
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
@@ -224,7 +223,7 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     ],
 )
 def test_steps_are_recorded_and_numbers_differ_from_step_to_step(condition, offline, turn, monkeypatch):
-    from cswf_core.flow.half.stepper import HalfStepper  # needs Triton
+    from cswf_core.flow.half import HalfStepper  # needs Triton
 
     plans = []
     flow = image_flow(
@@ -238,7 +237,7 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step(condition, offl
     moved = [state.displacement for state in flow]
     assert all(any(plan._graphs.values()) for plan in plans)
     assert len(set(moved)) == len(moved)
-    monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", 10**9)
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE_STEPS", 10**9)
     again = image_flow(condition, half=True, steps=20, offline=offline, turn=turn)
     assert flow.samples().digest() == again.run().digest()
     assert not offline or flow.offline_samples().digest() == again.offline_samples().digest()
@@ -247,7 +246,7 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step(condition, offl
 @pytest.mark.parametrize("worthwhile", [4, 10**9])
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
 def test_inside_a_stage_nobody_waits_for_the_device(condition, worthwhile, monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", worthwhile)
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE_STEPS", worthwhile)
     flow = image_flow(condition, half=True, steps=12)
     steps = iter(flow)
     for _ in range(3):
@@ -271,7 +270,7 @@ def test_slabs_change_results_by_rounding_only(directions, monkeypatch):
     expected = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
     row = 2 * (padded(3000, WIDEST_TILE) + padded(4000, WIDEST_TILE))
     share = torch.cuda.get_device_properties(0).total_memory // (row * directions)
-    monkeypatch.setattr("cswf_core.flow.half.stepper.MEMORY_OVER_VALUES", share)
+    monkeypatch.setattr("cswf_core.flow.half.MEMORY_OVER_VALUES", share)
     got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
     torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-3)
 
@@ -305,7 +304,7 @@ def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, turn,
     found = [state.tables for state in recorded]
 
     exact = [state.tables for state in image_flow(condition, cdf=Histogram(bins=2048), **settings)]
-    monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", 10**9)
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE_STEPS", 10**9)
     launched = [state.tables for state in image_flow(condition, half=True, **settings)]
     for one, other, third in zip(found, launched, exact, strict=True):
         assert (one is None) == (other is None) == (third is None)
@@ -396,7 +395,7 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cuda": 4096})
     monkeypatch.setattr(flow_data, "BYTES_PER_COPY", 1 << 16)  # several to a block
     if streamed != "data":
-        monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+        monkeypatch.setattr(flow_particles, "fits_in_memory", lambda *_: False)
     if streamed != "particles":
         monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     flow, digest = taken()

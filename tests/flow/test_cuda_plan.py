@@ -14,18 +14,16 @@ from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.bench.measure import Stopwatch
 from cswf_core.errors import CswfError, NotRepeatableError, RunError
 from cswf_core.flow import data as flow_data
+from cswf_core.flow import half as half_module
 from cswf_core.flow import memory
-from cswf_core.flow import streaming as flow_streaming
-from cswf_core.flow.half import half_stepper
-from cswf_core.flow.half import stepper as half_module
-from cswf_core.flow.half.graph import Recording, overwrite
-from cswf_core.flow.half.layout import HalfSlab, refuse_too_many, runs_of
-from cswf_core.flow.half.stepper import HalfStepper
+from cswf_core.flow import particles as flow_particles
+from cswf_core.flow.flow import half_stepper
+from cswf_core.flow.graph import Recording, overwrite
+from cswf_core.flow.half import HalfSlab, HalfStepper, refuse_too_many, runs_of
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
-from cswf_core.kernels.boxes import WIDEST_TILE
-from cswf_core.kernels.sparse import TILE, padded
+from cswf_core.kernels.sparse import TILE, WIDEST_TILE, padded
 from cswf_core.online import OnlineFlow
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -140,7 +138,7 @@ def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
 
 
 def test_a_flow_that_goes_on_sorts_directions_for_the_side_that_its_stage_began_with(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.half.layout.SORTED_BELOW", 2)  # so few are not worth sorting
+    monkeypatch.setattr("cswf_core.flow.half.SORTED_BELOW", 2)  # so few are not worth sorting
     broken, later, anew = (build(HalfStepper, entries=["(8×8) [5]"], steps=3) for _ in range(3))
     next(iter(broken))
     snapshot = broken.snapshot()
@@ -229,7 +227,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     case = {"directions": 40, "steps": 1, "count": count, **STREAMED_PARTICLES[kind]}
     whole = build(HalfStepper, **case)
     seen = [(state.distance, state.displacement) for state in whole]
-    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(flow_particles, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {DEVICE.type: width})
     streamed = build(half_stepper, **case)
     assert streamed.particles.in_blocks
@@ -370,7 +368,7 @@ def test_moves_are_measured_on_particles_from_everywhere(M):
 
 
 def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.half.step.MEASURED_PARTICLES", 256)
+    monkeypatch.setattr("cswf_core.flow.half.MEASURED_PARTICLES", 256)
     flow = build(HalfStepper, count=300)
     steps = iter(flow)
     next(steps)

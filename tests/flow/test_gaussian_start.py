@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.gaussian import Gaussian, Regression
+from cswf_core.flow.gaussian import Gaussian, regression_of
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Space
 from cswf_core.recipe import build_flow, load_recipe
@@ -123,8 +123,8 @@ def test_the_rest_follows_what_is_seen():
     mask = torch.arange(IMAGES.dimension) % 3 == 0
     seen = data.x[:, :1].masked_fill(~mask[:, None], 0)
     noise = Key(0, "noise").open(dtype=torch.float64).normal(IMAGES.dimension, 50_000)
-    regression = Regression.of(gaussian, Masked(mask), 1.0)
-    x = regression.conditioned(gaussian.of_noise(noise), seen)
+    regression = regression_of(gaussian, Masked(mask), 1.0)
+    x = regression(gaussian.of_noise(noise), seen)
     torch.testing.assert_close(x[mask], seen[mask].expand(-1, 50_000))
     rest = covariance[~mask][:, mask] @ torch.linalg.inv(covariance[mask][:, mask])
     about = mean[~mask] + rest @ (data.x[mask, 0] - mean[mask])
@@ -140,7 +140,7 @@ def test_the_rest_follows_block_means_too():
     means = observation.seen(torch.eye(16, dtype=torch.float64))
     B = covariance @ means @ torch.linalg.pinv(means @ covariance @ means, rtol=1e-9)
     noise = Key(0, "noise").open(dtype=torch.float64).normal(16, 50_000)
-    x = Regression.of(gaussian, observation, 1.0).conditioned(gaussian.of_noise(noise), means @ data.x[:, :1])
+    x = regression_of(gaussian, observation, 1.0)(gaussian.of_noise(noise), means @ data.x[:, :1])
     torch.testing.assert_close(means @ x, (means @ data.x[:, :1]).expand(-1, 50_000))
     agree(x, mean + B @ means @ (data.x[:, 0] - mean), covariance - B @ means @ covariance)
 
@@ -149,21 +149,21 @@ def test_of_few_data_no_particle_begins_as_a_copy():
     """With as many data as dimensions, the rest of an image would follow a part of it exactly."""
     few = Dataset(x=smooth(IMAGES, 18), space=IMAGES)
     flow = begun(few, condition=Mask(), count=2000)
-    assert Regression.of(flow.setup.gaussian, flow.observation, 1.0) is None
+    assert regression_of(flow.setup.gaussian, flow.observation, 1.0) is None
     hidden = ~flow.observation.mask[:, 0]
     x, own = flow.particles.x[hidden], flow.originals()[hidden]
     assert float((x - own).square().mean().sqrt()) > 0.5 * float(few.x.std(dim=1).mean())
-    assert Regression.of(attrs.evolve(flow.setup.gaussian, samples=90), flow.observation, 1.0) is not None
+    assert regression_of(attrs.evolve(flow.setup.gaussian, samples=90), flow.observation, 1.0) is not None
 
 
 def test_the_rest_does_not_follow_where_it_cannot():
     data = Dataset(x=smooth(IMAGES), space=IMAGES)
     gaussian = begun(data, count=10).setup.gaussian
     one, each = Masked(torch.arange(18) < 9), Masked(torch.rand(18, 10) < 0.5)
-    assert Regression.of(gaussian, one, 1.0) is not None
+    assert regression_of(gaussian, one, 1.0) is not None
     for absent in ((None, one, 1.0), (gaussian, None, 1.0), (gaussian, each, 1.0), (gaussian, one, 0.0)):
-        assert Regression.of(*absent) is None
-    assert Regression.of(attrs.evolve(gaussian, root=None), one, 1.0) is None
+        assert regression_of(*absent) is None
+    assert regression_of(attrs.evolve(gaussian, root=None), one, 1.0) is None
     flow = begun(data, condition=Mask(amplifier=0.0))
     hidden = ~flow.observation.mask[:, 0]
     agree(flow.particles.x[hidden], data.x.mean(dim=1)[hidden], torch.cov(data.x)[hidden][:, hidden])

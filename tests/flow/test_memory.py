@@ -11,7 +11,7 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow import memory
-from cswf_core.flow import streaming as flow_streaming
+from cswf_core.flow import particles as flow_particles
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import DenseProjection
 from cswf_plugins.cdfs.histogram import Histogram
@@ -72,7 +72,7 @@ def test_products_that_do_not_fit_are_halved_too(caplog):
 
 def test_a_step_of_streamed_particles_is_taken_again_with_fewer_directions(monkeypatch, caplog):
     wanted = small_flow(cdf=Histogram(bins=64), count=700).run().x
-    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(flow_particles, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     flow = small_flow(cdf=Histogram(bins=64), count=700, projection=Wide(most=127))
     assert flow.particles.in_blocks

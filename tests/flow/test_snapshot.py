@@ -9,8 +9,14 @@ import torch
 from cswf_core import hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import StageCoordinates
-from cswf_core.flow.directions import Directions, DirectionSampler, Draws, DrawsInTurn
-from cswf_core.flow.fingerprint import fingerprint, first_directions, same_fingerprint
+from cswf_core.flow.directions import (
+    Directions,
+    DirectionSampler,
+    Draws,
+    fingerprint,
+    first_directions,
+    same_fingerprint,
+)
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import DenseProjection, NonlinearProjection, ProjectionSampler, Space
 from cswf_core.runs.durable import read_tensors, write_tensors
@@ -128,8 +134,8 @@ def test_another_round_goes_through_all_stages_again_whether_planned_beforehand_
 
 
 def test_sets_of_directions_come_round_again():
-    assert [DrawsInTurn(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    assert [DrawsInTurn(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+    assert [Draws(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [Draws(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
     assert [Draws(1).number(step) for step in range(4)] == [0, 1, 2, 3]
 
 

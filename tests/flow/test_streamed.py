@@ -11,8 +11,8 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
-from cswf_core.flow import streaming as flow_streaming
-from cswf_core.flow.fits import ManyBlocks
+from cswf_core.flow import particles as flow_particles
+from cswf_core.flow.fits import Source
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.particles import Placement
 from cswf_core.flow.settings import TableRequest
@@ -48,7 +48,7 @@ STREAMED = {
 
 
 def stream(monkeypatch, what):
-    """Have no data (`flow_data`) or particles (`flow_streaming`) stay on the device, and blocks of 256."""
+    """Have no data (`flow_data`) or particles (`flow_particles`) stay on the device, and blocks of 256."""
     monkeypatch.setattr(what, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
 
@@ -60,7 +60,7 @@ def streaming(monkeypatch):
 
 @pytest.fixture
 def in_blocks(monkeypatch):
-    stream(monkeypatch, flow_streaming)
+    stream(monkeypatch, flow_particles)
 
 
 def take_steps(flow: Flow, count: int) -> None:
@@ -97,7 +97,7 @@ def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
     try:
         for _ in range(4):
             next(steps)
-        assert sum(type(thing) is ManyBlocks for thing in gc.get_objects()) <= 1
+        assert sum(type(thing) is Source for thing in gc.get_objects()) <= 3
     finally:
         gc.enable()
 
@@ -214,7 +214,7 @@ ALIKE_IN_BLOCKS = ("reuse", "float64", "turns", "whitened, clip", "a part of the
 def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     wanted = image_flow(count=M, **IN_BLOCKS[kind])
     states = [(state.distance, state.displacement) for state in wanted]
-    stream(monkeypatch, flow_streaming)
+    stream(monkeypatch, flow_particles)
     flow = image_flow(count=M, **IN_BLOCKS[kind])
     assert flow.particles.in_blocks
     few = torch.tensor([3, 699, 256, 255, 3])
@@ -245,7 +245,7 @@ class Elsewhere(Placement):
 )
 def test_blocks_that_are_kept_elsewhere_end_with_the_same_bits(kind, in_blocks, monkeypatch):
     wanted = image_flow(count=M, **IN_BLOCKS[kind])
-    monkeypatch.setattr(flow_streaming, "Placement", Elsewhere)
+    monkeypatch.setattr(flow_particles, "Placement", Elsewhere)
     flow = image_flow(count=M, **IN_BLOCKS[kind])
     few = torch.tensor([3, 699, 256, 255, 3])
     for _ in zip(flow, wanted, strict=True):
@@ -269,7 +269,7 @@ def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, in_block
 def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
     request = TableRequest(knots=9)
     whole = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
-    stream(monkeypatch, flow_streaming)
+    stream(monkeypatch, flow_particles)
     streamed = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
     for one, other in zip(whole, streamed, strict=True):
         assert torch.equal(one.positions, other.positions)

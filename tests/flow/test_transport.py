@@ -11,8 +11,8 @@ import cswf_core
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.settings import TableRequest
+from cswf_core.flow.transport import Lookup
 from cswf_core.interfaces import DenseProjection, Key, Part, Rows
-from cswf_core.kernels import tables
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -284,7 +284,7 @@ def test_tables_are_rounded_and_particles_move_by_what_was_rounded():
     theta = directions(flow, 0)
     cloud = Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)
     rows = Rows.of(theta.project(cloud))
-    tables.displace(rows, state.tables.positions[0], state.tables.displacements[0])
+    Lookup.of(state.tables.positions[0], state.tables.displacements[0], rows.low).displace(rows)
     move = flow.stages[0].upsampling.up(theta.adjoint(rows.values, cloud)) * state.eta / rows.values.shape[0]
     torch.testing.assert_close(before + move, flow.particles.x, atol=1e-5, rtol=0)
 

@@ -12,9 +12,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.boxes import LOW_TILE
 from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
-from cswf_core.kernels.sparse import TILE
+from cswf_core.kernels.sparse import LOW_TILE, TILE
 from cswf_plugins.inception import halves
 from cswf_plugins.inception import kernels as network
 

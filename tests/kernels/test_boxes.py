@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cswf_core.kernels.boxes import LOW_TILE, Strips
-from cswf_core.kernels.sparse import TILE
+from cswf_core.kernels.sparse import LOW_TILE, TILE, Strips
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,13 @@ from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
 from cswf_core.kernels import philox, sparse  # isort: skip
+from cswf_core.flow.transport import LOOKUP_BINS, Lookup
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, WIDEST_TILE, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
-from cswf_core.kernels.sparse import TILE
-from cswf_core.kernels.tables import LOOKUP_BINS, Lookup
+from cswf_core.kernels.sparse import BOX_WIDTH, LOW_TILE, TILE, WIDEST_TILE, Strips
 
 M, N, BINS = 700, 1100, 64
 

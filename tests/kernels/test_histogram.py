@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cswf_core.checks import checked
-from cswf_core.flow.clock import Clock
-from cswf_core.flow.fits import Fitter, Members, OneBlock
+from cswf_core.flow.fits import Fitter, Members, one_block
+from cswf_core.flow.memory import Clock
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.tables import TabulatedMaps
-from cswf_core.flow.transport import Participants
+from cswf_core.flow.transport import Participants, TabulatedMaps
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
@@ -318,11 +317,11 @@ def test_tables_of_a_model_are_read_off_the_map():
     for tail in (0.0, 0.05):
         cdf = checked(Histogram(bins=512, tail=tail))
         fitter = Fitter.of(cdf, Clock(), Ranks())
-        data = OneBlock(lambda: q, Members([5000]), fitter)
+        data = one_block(lambda: q, Members([5000]), fitter)
         particles = Participants(particles=Members([4000]))
         request = TableRequest(knots=64)
         maps = TabulatedMaps(fitter, particles, data, request=request, directions=3, together=1)
-        F_p, F_q = maps.fit(Rows.of(p)), fitter.begin(Rows.of(q), data.members)()
+        F_p, F_q = maps.fit(Rows.of(p)), fitter.begin(Rows.of(q), Members([5000]))()
         grid = request.levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])
         got[tail] = (positions + maps.displacements(grid, positions, F_p, F_q))[0]

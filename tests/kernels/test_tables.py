@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cswf_core.flow.transport import LOOKUP_BINS, Lookup, displacement
 from cswf_core.kernels.rows import Rows
-from cswf_core.kernels.tables import LOOKUP_BINS, Lookup, displace, displacement
 
 
 def tables(H: int = 4, K: int = 9, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,7 +39,7 @@ def test_outside_the_knots_everything_is_pulled_to_the_image_of_the_end():
     images = far + displacement(far, positions, displacements)
     torch.testing.assert_close(images, (positions + displacements)[:, [0, -1]])
     rows = Rows.of(far.clone())
-    displace(rows, positions, displacements)
+    Lookup.of(positions, displacements, rows.low).displace(rows)
     torch.testing.assert_close(far + rows.values, images)
 
 
@@ -55,7 +55,7 @@ def test_all_knots_in_one_place_send_everything_there():
     positions, displacements = torch.full((2, 5), 3.0), torch.full((2, 5), -1.0)
     p = torch.tensor([[1.0, 3.0, 7.0]]).expand(2, 3).clone()
     rows = Rows.of(p.clone())
-    displace(rows, positions, displacements)
+    Lookup.of(positions, displacements, rows.low).displace(rows)
     torch.testing.assert_close(p + rows.values, torch.full((2, 3), 2.0))
 
 
@@ -64,7 +64,7 @@ def test_looking_up_in_bins_is_the_map_up_to_what_happens_inside_a_bin(dtype):
     positions, displacements = (table.to(dtype) for table in tables())
     p = values()
     rows = Rows.of(p.clone())
-    squares = displace(rows, positions, displacements)
+    squares = Lookup.of(positions, displacements, rows.low).displace(rows)
     positions, displacements = positions.double(), displacements.double()
     exact = displacement(p, positions, displacements)
     width = (positions[:, -1] - positions[:, 0])[:, None] / LOOKUP_BINS
@@ -77,7 +77,7 @@ def test_a_lookup_serves_any_number_of_batches():
     positions, displacements = tables()
     p = values(n=96)
     whole = Rows.of(p.clone())
-    displace(whole, positions, displacements)
+    Lookup.of(positions, displacements, whole.low).displace(whole)
     lookup = Lookup.of(positions, displacements, p)
     parts = [part.clone() for part in p.split(32, dim=1)]
     for part in parts:

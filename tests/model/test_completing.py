@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.flow.gaussian import Regression
+from cswf_core.flow.gaussian import regression_of
 from cswf_core.interfaces import Key, Masked, Space
 from cswf_core.model import load_model
 from cswf_core.model.requests import Originals, SampleRequest
@@ -67,7 +67,7 @@ def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(images, tmp_pa
     before = group.particles.x.clone()
     gaussian, mask = flow.fitted.gaussian, Masked(seen[:, :1])
     drawn = gaussian.of_noise(flow._noise(Key(0, "offline start"), 0, "normal"))
-    torch.testing.assert_close(before, Regression.of(gaussian, mask, 1.0).conditioned(drawn, mask.seen(before)))
+    torch.testing.assert_close(before, regression_of(gaussian, mask, 1.0)(drawn, mask.seen(before)))
     assert float((before - drawn)[~seen[:, 0]].abs().mean()) > 0.1  # it makes a difference
     flow.run([group], 0, lambda: None)
     still = group.observation.mask[:, 0]

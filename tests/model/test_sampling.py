@@ -11,9 +11,8 @@ import torch
 
 import cswf_core.model.sampling
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow.transport import displace_per_stratum
+from cswf_core.flow.transport import Lookup, displace_per_stratum
 from cswf_core.interfaces import Coordinates, Key, Rows
-from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model
 from cswf_core.model.requests import class_number, labels_by_number
 from cswf_core.recipe import build_flow

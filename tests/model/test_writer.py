@@ -8,7 +8,7 @@ import torch
 
 import cswf_core.model.format
 from cswf_core.errors import RunError
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.model.format import ModelHeader, SavedStep, read_shard, write_shard
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe

@@ -12,9 +12,8 @@ from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Place
 from cswf_core.interfaces import CDFEstimator, Conditions, Coordinates, Dataset, Key, LinearMap, Space
-from cswf_core.kernels.tally import Tally
 from cswf_core.online import Counts
-from cswf_core.online.fixed_point import FixedPoint
+from cswf_core.online.counts import FixedPoint, Tally
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask

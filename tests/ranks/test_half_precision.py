@@ -7,7 +7,7 @@ import torch
 
 from tests.kernels.interpreted import DEVICE
 
-from cswf_core.flow.half.stepper import HalfStepper  # isort: skip
+from cswf_core.flow.half import HalfStepper  # isort: skip
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.mask import Mask

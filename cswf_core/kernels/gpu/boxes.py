@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cswf_core.kernels.boxes import BOX_WIDTH, Boxes, Side, Strips
-from cswf_core.kernels.sparse import padded
+from cswf_core.kernels.sparse import BOX_WIDTH, Boxes, Side, Strips, padded
 
 MOST_COMPARED = 1 << 15
 """Directions up to which each is compared with all others to sort them; digit by digit takes many launches."""

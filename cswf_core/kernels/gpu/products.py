@@ -14,9 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, Boxes, Strips
 from cswf_core.kernels.memory import shared_memory
-from cswf_core.kernels.sparse import TILE
+from cswf_core.kernels.sparse import BOX_WIDTH, LOW_TILE, TILE, Boxes, Strips
 
 BOXES_AHEAD = {TILE: 4, LOW_TILE: 3}
 """Boxes under way at a time in a projection, by the rows of a tile.

@@ -17,7 +17,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import NeededFiles, Workbench
 from cswf_core.interfaces.metric import Tell
-from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.columns import is_finite
 from cswf_core.kernels.resizing import resizing
 from cswf_core.runs.durable import fingerprint
 from cswf_plugins.datasets.images import data_root

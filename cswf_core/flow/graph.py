@@ -24,9 +24,6 @@ log = logging.getLogger("cswf")
 
 Prepared = TypeVar("Prepared")
 
-PRIORITY = -1
-"""The second stream's; the first has 0, and the lower number goes first."""
-
 Prepare = Callable[[Prepared | None], Prepared]
 """(what is to be written over, or None) → the directions of a step, and the data's distributions along them.
 
@@ -112,7 +109,7 @@ class StepGraph(Generic[Prepared]):
             prepare(None)  # what cannot be repeated had better show before anything is recorded
         # What is prepared goes first: it begins with many small pieces of work, which would otherwise wait for
         # each of the large ones beside them.
-        self.side: Any = torch.cuda.Stream(self.device, priority=PRIORITY)  # type: ignore[no-untyped-call]
+        self.side: Any = torch.cuda.Stream(self.device, priority=-1)  # type: ignore[no-untyped-call]
         self.ready = ready
         """What the next step uses."""
         first = self._record(prepare, ready, move, None, pool)
