@@ -218,7 +218,7 @@ class Run:
 
         Returns None if there is none. A sentence for each that cannot be used is added to `lost`.
         """
-        self.folder.tidy()
+        remove_parts(self.folder.path)
         for checkpoint in self.folder.newest_first(lost):
             try:
                 facts: CheckpointFacts = structured(checkpoint.facts, CheckpointFacts)
