@@ -22,7 +22,7 @@ from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.runs.screen import BarProgress, LineProgress, WorkProgress, console, table
+from cswf_core.runs.screen import FlowProgress, WorkProgress, console, table
 from cswf_core.scores.replicas import Group
 from cswf_core.session import run as runs
 from cswf_core.session.devices import follow, is_rank
@@ -246,7 +246,7 @@ def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, rank
 
 def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
     """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
-    flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
+    flowing, evaluating = [] if quiet else [FlowProgress()], WorkProgress(silent=quiet)
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
@@ -313,11 +313,6 @@ def _results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
     if out is None and not force:
         return RunFolder.fresh(Path("runs"), name)
     return RunFolder(out if out is not None else Path("runs") / name)
-
-
-def _progress() -> BarProgress | LineProgress:
-    screen = console()
-    return BarProgress(screen) if screen.is_terminal else LineProgress()
 
 
 def _with_room(

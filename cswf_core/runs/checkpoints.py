@@ -2,8 +2,8 @@
 
 A checkpoint is one file in `checkpoints/`; the manifest, written after it, lists the complete ones, newest
 first, each with the checksum of all that is in it. Without a manifest, checkpoints are refused. They are
-written at intervals, where stages end, at the end, and when a signal stops the run. On several devices each rank
-but the first writes its particles to a file beside it; any number of ranks can go on from it.
+written at intervals, where stages end, at the end, and when a signal stops the run. On several devices each
+rank but the first writes its particles to a file beside it; any number of ranks can go on from it.
 """
 
 from __future__ import annotations
