@@ -246,7 +246,8 @@ def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, rank
 
 def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
     """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
-    flowing, evaluating = [] if quiet else [FlowProgress()], WorkProgress(silent=quiet)
+    flowing = [] if quiet else [FlowProgress()]
+    evaluating = WorkProgress(silent=quiet)
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
@@ -254,7 +255,8 @@ def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: 
         _say_how_to_go_on(folder)
         raise
     finally:
-        for progress in (evaluating, *flowing):
+        evaluating.close()
+        for progress in flowing:
             progress.close()
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")

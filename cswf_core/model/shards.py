@@ -33,7 +33,6 @@ from cswf_core.runs.durable import (
     FileEntry,
     fingerprint,
     make_folder,
-    refuse_changed,
     remove_parts,
     write_durably,
 )
@@ -155,7 +154,7 @@ class ShardFolder:
         if [shard.file for shard in shards] != [file.name for file in files]:
             raise RunError(f"{path} is damaged: it is not of {len(files)} shards{advice}")
         for shard in shards:
-            refuse_changed(self.path / shard.file, shard.sha256, shard.bytes)
+            shard.refuse_changed(self.path)
 
 
 def write_shards(

@@ -31,7 +31,6 @@ from cswf_core.runs.durable import (
     FileEntry,
     make_folder,
     read_tensors,
-    refuse_changed,
     write_durably,
     write_tensors,
 )
@@ -148,7 +147,7 @@ class CheckpointFolder:
             self._list(())
         target = self.path / f"{stem(place)}.safetensors"
         write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
-        entry = CheckpointEntry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
+        entry = CheckpointEntry.of(target, step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
         self._list([entry, *earlier[:1]])
 
@@ -217,7 +216,7 @@ class CheckpointFolder:
 
     def _read(self, entry: CheckpointEntry) -> Checkpoint:
         for file in entry.files:
-            refuse_changed(self.path / file.file, file.sha256, file.bytes)
+            file.refuse_changed(self.path)
         path = self.path / entry.file
         tensors, facts = read_tensors(path)
         try:
