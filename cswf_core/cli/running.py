@@ -26,8 +26,8 @@ from cswf_core.runs.screen import FlowProgress, WorkProgress, console, table
 from cswf_core.scores.replicas import Group
 from cswf_core.session import run as runs
 from cswf_core.session.devices import follow, is_rank
+from cswf_core.session.run import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 from cswf_core.session.sweep import Sweep, Trial, plan, plan_seeds
-from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 
 
 def run(
