@@ -42,7 +42,7 @@ from cswf_core.flow.settings import Parts
 from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.finite import is_finite
-from cswf_core.runs.durable import FileEntry, read_tensors, write_tensors
+from cswf_core.runs.durable import FileEntry, read_tensors, tensors_under, write_tensors
 from cswf_core.runs.folder import PluginRecord
 
 HEADER = "model.json"
@@ -400,9 +400,9 @@ class Fitted:
             if "W" in there:
                 if parts.coordinates is None:
                     raise MisfitError("it has coordinates, and the model's recipe has none")
-                W = parts.coordinates.of_tensors(space, _part(tensors, "W"), like)
+                W = parts.coordinates.of_tensors(space, tensors_under(tensors, "W"), like)
             if "gaussian" in there:
-                own = _part(tensors, "gaussian")
+                own = tensors_under(tensors, "gaussian")
                 d = space.dimension
                 forms = {
                     "mean": TensorForm(torch.is_floating_point, (d, None)),
@@ -420,12 +420,6 @@ class Fitted:
         except PluginError as error:
             raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
         return cls(W, gaussian)
-
-
-def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Return a part's tensors by their own names."""
-    prefix = f"{part}/"
-    return {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
 
 
 def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:

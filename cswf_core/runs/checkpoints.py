@@ -31,6 +31,7 @@ from cswf_core.runs.durable import (
     FileEntry,
     make_folder,
     read_tensors,
+    tensors_under,
     write_durably,
     write_tensors,
 )
@@ -120,8 +121,7 @@ class Checkpoint:
 
     def part(self, name: str) -> dict[str, Tensor]:
         """Return the tensors that were written as `name/…`."""
-        prefix = f"{name}/"
-        return {k.removeprefix(prefix): tensor for k, tensor in self.tensors.items() if k.startswith(prefix)}
+        return tensors_under(self.tensors, name)
 
 
 class CheckpointFolder:
@@ -275,8 +275,7 @@ def _restore(flow: Flow, files: Sequence[str]) -> None:
     parts = []
     for number, file in enumerate(files):
         tensors, facts = read_tensors(Path(file))
-        prefix = "" if number else "flow/"  # the first file has more than particles
-        own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
+        own = tensors if number else tensors_under(tensors, "flow")  # the first file has more than particles
         parts.append(Snapshot.of(own, facts))
     flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 

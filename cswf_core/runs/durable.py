@@ -118,6 +118,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
 
 
+def tensors_under(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Return the tensors that were written as `name/…`, by their own names."""
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
+
+
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it, if it is not there."""
     try:
