@@ -22,14 +22,9 @@ from cswf_core.arrays import map_array
 from cswf_core.documents import MisfitError, Rule, Size, read_json, short, structured
 from cswf_core.errors import DataError, OtherFormatError, RunError
 from cswf_core.interfaces import Dataset, Space, StoredImages
-from cswf_core.runs.durable import (
-    FileEntry,
-    make_folder,
-    refuse_changed,
-    remove_parts,
-    replacing,
-    write_durably,
-)
+from cswf_core.interfaces.metric import Tell
+from cswf_core.runs import durable
+from cswf_core.runs.durable import FileEntry, make_folder, remove_parts, replacing, write_durably
 from cswf_core.runs.folder import RunFolder
 
 MANIFEST = "manifest.json"
@@ -46,9 +41,6 @@ SHARD = re.compile(r"(held-out-)?(images-\d{5,}|labels(-\d{5,})?)\.npy")
 
 BLOCK_IMAGES = 4096
 """Images that are written, or turned into bytes, at a time; fewer if they are large."""
-
-Tell = Callable[[str, int, int], None]
-"""(work, done, total), for progress."""
 
 
 @attrs.frozen(kw_only=True)
@@ -151,33 +143,10 @@ def pack_again(folder: Path) -> str:
     return f"copy the folder again, or pack it anew with `cswf data pack SOURCE {folder} --force`"
 
 
-def refuse_incomplete(folder: Path, manifest: Manifest) -> None:
-    """Raise `DataError` if a file is missing or has another size than it should."""
-    for entry in manifest.files():
-        path = folder / entry.file
-        again = pack_again(folder)
-        if not path.is_file():
-            raise DataError(f"{path} is missing; {again}")
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise DataError(f"{path} has {size:,} bytes and should have {entry.bytes:,}; {again}")
-
-
 def find_damage(folder: Path, manifest: Manifest, tell: Tell | None = None) -> list[str]:
     """Read all files, and return a sentence for each that is not what was written."""
-    sentences = []
-    done = 0
-    for entry in manifest.files():
-        if tell is not None:
-            tell("MB checked", done // 10**6, manifest.bytes // 10**6)
-        try:
-            refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
-        except RunError as error:
-            sentences.append(f"{error}; {pack_again(folder)}")
-        except OSError as error:
-            sentences.append(f"{folder / entry.file} cannot be read ({error.strerror or error})")
-        done += entry.bytes
-    return sentences
+    damage = durable.find_damage(folder, manifest.files(), tell)
+    return [f"{sentence}; {pack_again(folder)}" for sentence in damage]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -275,7 +244,11 @@ class PackedImages(StoredImages):
         Checksums are not compared, which takes time: see `find_damage`.
         """
         manifest = Manifest.read(folder) if manifest is None else manifest
-        refuse_incomplete(folder, manifest)
+        try:
+            for entry in manifest.files():
+                entry.refuse_incomplete(folder)
+        except RunError as error:
+            raise DataError(f"{error}; {pack_again(folder)}") from None
         splits = [cls._of(folder, manifest, split) for split in manifest.splits]
         seen = attrs.evolve(splits[0], split=manifest.splits[0].name)
         return attrs.evolve(seen, held_out=splits[1]) if splits[1:] else seen

@@ -64,7 +64,6 @@ def cli() -> None:
     "--out; if that has some of these runs already, the others are run.",
 )
 @options.accept_changed_plugins
-@options.accept_unverified
 @options.plugins_dir
 @done_by("running")
 def run() -> None:
@@ -81,7 +80,6 @@ def run() -> None:
 @options.memory_limit
 @options.quiet
 @options.accept_changed_plugins
-@options.accept_unverified
 @options.plugins_dir
 @done_by("running")
 def resume() -> None:
@@ -113,7 +111,6 @@ def resume() -> None:
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
 @options.accept_changed_plugins
-@options.accept_unverified
 @options.plugins_dir
 @done_by("running")
 def update() -> None:

@@ -19,7 +19,7 @@ from cswf_core.cli.terminal import listed, prepare, say_facts
 from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset, Observation, Space
 from cswf_core.model import Model, load_model
-from cswf_core.model.format import ModelHeader, find_damage, saved_steps
+from cswf_core.model.format import ModelHeader, saved_steps
 from cswf_core.model.model import header_file
 from cswf_core.model.requests import Label, of_columns, pixels_of
 from cswf_core.model.shards import MANIFEST, ShardJob, is_shards, write_shards
@@ -28,7 +28,7 @@ from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.read import read_images, read_mask
 from cswf_core.recipe import RecipeError
 from cswf_core.recipe.render import from_yaml
-from cswf_core.runs.durable import make_folder, open_plainly, write_durably
+from cswf_core.runs.durable import find_damage, make_folder, open_plainly, write_durably
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.samples import archive, completions_picture, samples_picture, tell_drift

@@ -200,30 +200,19 @@ memory_limit = click.option(
 )
 
 
-def _accepting(option: str, where: str, text: str) -> Decorator:
-    """Return an option that takes what is otherwise refused, for as long as the command runs.
-
-    `where` names the context that does it, `module:function`, which is imported only then: it needs PyTorch.
-    """
-
-    def accept(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        del param
-        if value:
-            module, _, function = where.partition(":")
-            ctx.with_resource(getattr(import_module(module), function)())
-
-    return click.option(option, is_flag=True, expose_value=False, callback=accept, help=text)
+def _accept_changed_plugins(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Take changed plugins for as long as the command runs; imported only then, as it needs PyTorch."""
+    del param
+    if value:
+        ctx.with_resource(import_module("cswf_core.recipe.provenance").accepting_changed_plugins())
 
 
-accept_changed_plugins = _accepting(
+accept_changed_plugins = click.option(
     "--accept-changed-plugins",
-    "cswf_core.recipe.provenance:accepting_changed_plugins",
-    "Go on although the code of a plugin has changed since.",
-)
-accept_unverified = _accepting(
-    "--accept-unverified",
-    "cswf_core.runs.checkpoints:accepting_unverified",
-    "Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
+    is_flag=True,
+    expose_value=False,
+    callback=_accept_changed_plugins,
+    help="Go on although the code of a plugin has changed since.",
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(

@@ -22,12 +22,12 @@ from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.runs.screen import BarProgress, LineProgress, WorkProgress, console, table
+from cswf_core.runs.screen import FlowProgress, WorkProgress, console, table
 from cswf_core.scores.replicas import Group
 from cswf_core.session import run as runs
 from cswf_core.session.devices import follow, is_rank
+from cswf_core.session.run import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 from cswf_core.session.sweep import Sweep, Trial, plan, plan_seeds
-from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 
 
 def run(
@@ -246,7 +246,8 @@ def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, rank
 
 def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
     """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
-    flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
+    flowing = [] if quiet else [FlowProgress()]
+    evaluating = WorkProgress(silent=quiet)
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
@@ -254,7 +255,8 @@ def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: 
         _say_how_to_go_on(folder)
         raise
     finally:
-        for progress in (evaluating, *flowing):
+        evaluating.close()
+        for progress in flowing:
             progress.close()
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
@@ -313,11 +315,6 @@ def _results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
     if out is None and not force:
         return RunFolder.fresh(Path("runs"), name)
     return RunFolder(out if out is not None else Path("runs") / name)
-
-
-def _progress() -> BarProgress | LineProgress:
-    screen = console()
-    return BarProgress(screen) if screen.is_terminal else LineProgress()
 
 
 def _with_room(

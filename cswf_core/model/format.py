@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -42,7 +42,7 @@ from cswf_core.flow.settings import Parts
 from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.columns import is_finite
-from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
+from cswf_core.runs.durable import FileEntry, read_tensors, tensors_under, write_tensors
 from cswf_core.runs.folder import PluginRecord
 
 HEADER = "model.json"
@@ -65,9 +65,6 @@ LONGEST_CONDITION = 1 << 20
 
 SHARD_BYTES = 32_000_000
 """Approximate size of a shard in bytes; a shard also ends where its stage does."""
-
-FILES_AT_A_TIME = 4
-"""Number of files that are read at once to compare their checksums."""
 
 ANY_TABLES = TensorForm(torch.is_floating_point, (None,) * 4)
 HOST = torch.device("cpu")
@@ -313,13 +310,7 @@ def write_shard(path: Path, steps: Sequence[SavedStep]) -> TableShard:
         "steps": torch.tensor([step.number for step in steps], dtype=torch.int64),
     }
     write_tensors(path, tensors, {"stage": steps[0].stage})
-    return shard_entry(path, fingerprint(path), steps)
-
-
-def shard_entry(path: Path, sha256: str, steps: Sequence[SavedStep]) -> TableShard:
-    """Return the header's entry for a shard that is on the disk and has these steps."""
-    size = path.stat().st_size
-    return TableShard(file=path.name, bytes=size, sha256=sha256, stage=steps[0].stage, steps=len(steps))
+    return TableShard.of(path, stage=steps[0].stage, steps=len(steps))
 
 
 def read_shard(path: Path, form: TensorForm = ANY_TABLES) -> list[SavedStep]:
@@ -381,20 +372,6 @@ def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[Save
     return steps
 
 
-def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
-    """Read all files, some at a time, and return a sentence for each that is not what was written."""
-
-    def damage(entry: FileEntry) -> str:
-        try:
-            refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
-        except (RunError, OSError) as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(FILES_AT_A_TIME, "reading") as readers:
-        return [sentence for sentence in readers.map(damage, files) if sentence]
-
-
 @attrs.frozen(kw_only=True)
 class FittedFacts:
     """The facts of the file of what was fitted to the data."""
@@ -423,9 +400,9 @@ class Fitted:
             if "W" in there:
                 if parts.coordinates is None:
                     raise MisfitError("it has coordinates, and the model's recipe has none")
-                W = parts.coordinates.of_tensors(space, _part(tensors, "W"), like)
+                W = parts.coordinates.of_tensors(space, tensors_under(tensors, "W"), like)
             if "gaussian" in there:
-                own = _part(tensors, "gaussian")
+                own = tensors_under(tensors, "gaussian")
                 d = space.dimension
                 forms = {
                     "mean": TensorForm(torch.is_floating_point, (d, None)),
@@ -443,12 +420,6 @@ class Fitted:
         except PluginError as error:
             raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
         return cls(W, gaussian)
-
-
-def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Return a part's tensors by their own names."""
-    prefix = f"{part}/"
-    return {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
 
 
 def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:

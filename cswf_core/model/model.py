@@ -16,7 +16,7 @@ from cswf_core.flow.setup import Beginning, originals
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory
-from cswf_core.model.format import HEADER, ModelHeader, find_damage, unpack_mask
+from cswf_core.model.format import HEADER, ModelHeader, unpack_mask
 from cswf_core.model.requests import (
     ByNumber,
     Labels,
@@ -34,6 +34,7 @@ from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
+from cswf_core.runs.durable import find_damage
 
 log = logging.getLogger("cswf")
 

@@ -33,7 +33,6 @@ from cswf_core.runs.durable import (
     FileEntry,
     fingerprint,
     make_folder,
-    refuse_changed,
     remove_parts,
     write_durably,
 )
@@ -88,74 +87,63 @@ class ShardJob:
             raise RunError(f"process {self.rank} of {self.processes} is asked for; they are counted from 0")
 
 
-@attrs.frozen
-class ShardFolder:
-    """The folder of a request's shards."""
+def _files(folder: Path, count: int) -> dict[Path, range]:
+    """Return the shards of so many samples, and the numbers of the samples in each."""
+    firsts = range(0, count, SAMPLES_PER_SHARD)
+    samples = [range(first, min(first + SAMPLES_PER_SHARD, count)) for first in firsts]
+    return {folder / f"samples-{number:05}.npz": own for number, own in enumerate(samples)}
 
-    path: Path
-    facts: Mapping[str, Any]
-    """Content of `request.json`."""
 
-    @property
-    def files(self) -> dict[Path, range]:
-        """The shards of the request, and the numbers of the samples in each."""
-        count = self.facts["count"]
-        firsts = range(0, count, SAMPLES_PER_SHARD)
-        samples = [range(first, min(first + SAMPLES_PER_SHARD, count)) for first in firsts]
-        return {self.path / f"samples-{number:05}.npz": own for number, own in enumerate(samples)}
+def _begin(folder: Path, facts: Mapping[str, Any], *, alone: bool, force: bool) -> None:
+    """Make the folder, or verify that it is of this request; with `force`, remove first what was there."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file; give another --out")
+    make_folder(folder)
+    if force and not alone:
+        others_write = f"shards that other processes are writing to {folder}"
+        raise RunError(f"--force would remove {others_write}: empty it beforehand")
+    if force:
+        for path in (folder / REQUEST, folder / MANIFEST, *folder.glob("samples-*.npz")):
+            path.unlink(missing_ok=True)
+    others = [path for path in folder.iterdir() if path.name != REQUEST and not path.name.startswith(".")]
+    begun = (folder / REQUEST).exists()
+    if others and not begun:
+        raise RunError(f"{folder} is not empty, and has no shards; give another --out")
+    if alone:
+        remove_parts(folder)
+    if not begun:
+        write_durably(folder / REQUEST, json.dumps(facts, indent=2) + "\n")
+        return
+    known = read_document(folder / REQUEST, dict[str, Any], advice="; give another --out")
+    for name, value in facts.items():
+        if known.get(name) != value:
+            raise RunError(
+                f"{folder} has shards of another request: its {name} is {known.get(name)}, and {value} is "
+                "asked for; give another --out, or --force to begin anew"
+            )
 
-    def begin(self, *, alone: bool, force: bool) -> None:
-        """Make the folder, or verify that it is of this request; with `force`, remove first what was there."""
-        folder = self.path
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder} is a file; give another --out")
-        make_folder(folder)
-        if force and not alone:
-            others_write = f"shards that other processes are writing to {folder}"
-            raise RunError(f"--force would remove {others_write}: empty it beforehand")
-        if force:
-            for path in (folder / REQUEST, folder / MANIFEST, *folder.glob("samples-*.npz")):
-                path.unlink(missing_ok=True)
-        others = [path for path in folder.iterdir() if path.name != REQUEST and not path.name.startswith(".")]
-        begun = (folder / REQUEST).exists()
-        if others and not begun:
-            raise RunError(f"{folder} is not empty, and has no shards; give another --out")
-        if alone:
-            remove_parts(folder)
-        if not begun:
-            write_durably(folder / REQUEST, json.dumps(self.facts, indent=2) + "\n")
-            return
-        known = read_document(folder / REQUEST, dict[str, Any], advice="; give another --out")
-        for name, value in self.facts.items():
-            if known.get(name) != value:
-                raise RunError(
-                    f"{folder} has shards of another request: its {name} is {known.get(name)}, and {value} is "
-                    "asked for; give another --out, or --force to begin anew"
-                )
 
-    def complete(self, tell: Tell | None) -> None:
-        """Wait for the shards of other processes, and write the manifest; if it is there, compare checksums."""
-        path = self.path / MANIFEST
-        files = self.files
-        missing = [*files]
-        while missing := [file for file in missing if not file.is_file()]:
-            if tell is not None:
-                tell("shards are there", len(files) - len(missing), len(files))
-            time.sleep(PAUSE_S)
-        if not path.exists():
-            of = {file: FileEntry.of(file) for file in files}
-            entries = [
-                {"file": own.file, "samples": len(files[file]), "bytes": own.bytes, "sha256": own.sha256}
-                for file, own in of.items()
-            ]
-            write_durably(path, json.dumps({**self.facts, "shards": entries}, indent=2) + "\n")
-            return
-        advice = "; remove it, and it is written anew"
-        shards = read_document(path, SampleManifest, advice=advice).shards
-        if [shard.file for shard in shards] != [file.name for file in files]:
-            raise RunError(f"{path} is damaged: it is not of {len(files)} shards{advice}")
-        for shard in shards:
-            refuse_changed(self.path / shard.file, shard.sha256, shard.bytes)
+def _complete(files: Mapping[Path, range], path: Path, facts: Mapping[str, Any], tell: Tell | None) -> None:
+    """Wait for the shards of other processes, and write the manifest; if it is there, compare checksums."""
+    missing = [*files]
+    while missing := [file for file in missing if not file.is_file()]:
+        if tell is not None:
+            tell("shards are there", len(files) - len(missing), len(files))
+        time.sleep(PAUSE_S)
+    if not path.exists():
+        of = {file: FileEntry.of(file) for file in files}
+        entries = [
+            {"file": own.file, "samples": len(files[file]), "bytes": own.bytes, "sha256": own.sha256}
+            for file, own in of.items()
+        ]
+        write_durably(path, json.dumps({**facts, "shards": entries}, indent=2) + "\n")
+        return
+    advice = "; remove it, and it is written anew"
+    shards = read_document(path, SampleManifest, advice=advice).shards
+    if [shard.file for shard in shards] != [file.name for file in files]:
+        raise RunError(f"{path} is damaged: it is not of {len(files)} shards{advice}")
+    for shard in shards:
+        shard.refuse_changed(path.parent)
 
 
 def write_shards(
@@ -178,14 +166,14 @@ def write_shards(
         "shard": SAMPLES_PER_SHARD,
     }
     _require_space(folder, model.space, job.count)
-    shards = ShardFolder(folder, facts)
-    shards.begin(alone=job.processes == 1, force=force)
-    own = list(shards.files.items())[job.rank :: job.processes]
+    _begin(folder, facts, alone=job.processes == 1, force=force)
+    files = _files(folder, job.count)
+    own = list(files.items())[job.rank :: job.processes]
     missing = [(file, samples) for file, samples in own if not file.is_file()]
     if missing:
         _draw(model, request, device, missing, tell)
     if job.rank == 0:
-        shards.complete(tell)
+        _complete(files, folder / MANIFEST, facts, tell)
 
 
 def _draw(

@@ -32,7 +32,6 @@ from cswf_core.model.format import (
     TableShard,
     pack_mask,
     read_shard,
-    shard_entry,
     shard_file,
     steps_per_shard,
     write_fitted,
@@ -137,7 +136,13 @@ class ModelWriter:
                 path = shard_file(self.folder, number)
                 sha256 = bytes(row.tolist()).hex()
                 refuse_changed(path, sha256)
-                self._full.append(shard_entry(path, sha256, read_shard(path)))
+                steps = read_shard(path)
+                size = path.stat().st_size
+                self._full.append(
+                    TableShard(
+                        file=path.name, bytes=size, sha256=sha256, stage=steps[0].stage, steps=len(steps)
+                    )
+                )
             tail = int(state["tail"])
             path = shard_file(self.folder, len(self._full))
             self._open = read_shard(path)[:tail] if tail else []

@@ -150,12 +150,12 @@ class Frames:
             return [grid.mosaic(images, self._come(places, t)) for t, images in enumerate(self.images)]
         return scatter.film(self._clouds(), self.labels, self._target())
 
-    def tiles(self, rows: int = ROWS) -> list[list[Image.Image]]:
+    def tiles(self) -> list[list[Image.Image]]:
         """Return images one by one, a row for each particle: the first of each class, or the first of all."""
         assert self.images is not None
-        chosen = np.arange(self.images.shape[1])[:rows]
+        chosen = np.arange(self.images.shape[1])[:ROWS]
         if self.labels is not None:
-            chosen = np.unique(self.labels, return_index=True)[1][:rows]
+            chosen = np.unique(self.labels, return_index=True)[1][:ROWS]
         blank = torch.full(self.images.shape[2:], 255, dtype=torch.uint8)  # of a class that is still to come
         since = np.zeros(self.images.shape[1]) if self.since is None else self.since
         return [

@@ -1,23 +1,20 @@
 """Checkpoints of a run, two kept, each with its checksum: from the newest good one it goes on after a kill.
 
 A checkpoint is one file in `checkpoints/`; the manifest, written after it, lists the complete ones, newest
-first, each with the checksum of all that is in it. Without a manifest, checkpoints are refused unless a person
-asks for them. They are written at intervals, where stages end, at the end, and when a signal stops the run. On
-several devices each rank but the first writes its particles to a file beside it; any number of ranks can go on
-from it.
+first, each with the checksum of all that is in it. Without a manifest, checkpoints are refused. They are
+written at intervals, where stages end, at the end, and when a signal stops the run. On several devices each
+rank but the first writes its particles to a file beside it; any number of ranks can go on from it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -34,8 +31,7 @@ from cswf_core.runs.durable import (
     FileEntry,
     make_folder,
     read_tensors,
-    refuse_changed,
-    remove_parts,
+    tensors_under,
     write_durably,
     write_tensors,
 )
@@ -70,17 +66,6 @@ class CheckpointManifest:
 
     format: Literal[1] = 1
     checkpoints: tuple[CheckpointEntry, ...] = ()
-
-    @classmethod
-    def read(cls, folder: Path) -> CheckpointManifest:
-        """Return a folder's manifest; raise `RunError` if it has none, or a damaged one."""
-        return read_document(folder / NAME, cls)
-
-    def text(self) -> str:
-        """Return the manifest as JSON."""
-        entries = [attrs.asdict(entry) for entry in self.checkpoints]
-        listed = [{key: each[key] for key in each if key != "parts" or each[key]} for each in entries]
-        return json.dumps({"format": self.format, "checkpoints": listed}, indent=2) + "\n"
 
 
 @attrs.frozen(kw_only=True)
@@ -118,19 +103,7 @@ SHARE = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
 
-_unverified: ContextVar[bool] = ContextVar("unverified", default=False)
-
 log = logging.getLogger("cswf")
-
-
-@contextmanager
-def accepting_unverified() -> Iterator[None]:
-    """Take checkpoints without a manifest inside, with a sentence about it instead of an error."""
-    token = _unverified.set(True)
-    try:
-        yield
-    finally:
-        _unverified.reset(token)
 
 
 @attrs.frozen(eq=False)
@@ -148,8 +121,7 @@ class Checkpoint:
 
     def part(self, name: str) -> dict[str, Tensor]:
         """Return the tensors that were written as `name/…`."""
-        prefix = f"{name}/"
-        return {k.removeprefix(prefix): tensor for k, tensor in self.tensors.items() if k.startswith(prefix)}
+        return tensors_under(self.tensors, name)
 
 
 class CheckpointFolder:
@@ -172,10 +144,10 @@ class CheckpointFolder:
         """
         make_folder(self.path)
         if not (self.path / NAME).exists() and not self._files():  # one that is missing later has been lost
-            write_durably(self.path / NAME, CheckpointManifest().text())
+            self._list(())
         target = self.path / f"{stem(place)}.safetensors"
         write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
-        entry = CheckpointEntry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
+        entry = CheckpointEntry.of(target, step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
         self._list([entry, *earlier[:1]])
 
@@ -199,24 +171,23 @@ class CheckpointFolder:
 
     def _list(self, entries: Sequence[CheckpointEntry]) -> None:
         """Write the manifest, and remove the files that it does not list."""
-        write_durably(self.path / NAME, CheckpointManifest(checkpoints=tuple(entries)).text())
+        listed = [attrs.asdict(entry) for entry in entries]
+        for each in listed:
+            if not each["parts"]:
+                del each["parts"]
+        write_durably(self.path / NAME, json.dumps({"format": 1, "checkpoints": listed}, indent=2) + "\n")
         self._remove_all_but(entries)
 
     def _remove_all_but(self, entries: Sequence[CheckpointEntry]) -> None:
         listed = {file.file for entry in entries for file in entry.files}
-        for path in self.path.glob("step-*.safetensors"):
+        for path in self._files():
             if path.name not in listed:
                 path.unlink(missing_ok=True)
-
-    def tidy(self) -> None:
-        """Remove the unfinished files that a kill has left."""
-        if self.path.is_dir():
-            remove_parts(self.path)
 
     def listed(self) -> tuple[CheckpointEntry, ...]:
         """Return the manifest's entries, newest first; none if it is missing or damaged."""
         try:
-            return CheckpointManifest.read(self.path).checkpoints
+            return self._manifest().checkpoints
         except RunError:
             return ()
 
@@ -224,9 +195,18 @@ class CheckpointFolder:
         """Yield the checkpoints that can be read; `lost` gets a sentence for each of the others.
 
         Raises `OtherFormatError` for one of another version: it is not lost, and must not be written over; and
-        `RunError` if there are checkpoints without a manifest, and nobody has asked for them.
+        `RunError` if there are checkpoints without a good manifest.
         """
-        for entry in self._entries(lost):
+        try:
+            entries = self._manifest().checkpoints
+        except RunError as error:
+            if not self._files():
+                return
+            raise RunError(
+                f"{error}: nothing says whether the checkpoints beside it are what was written. Bring it "
+                f"back, or remove {self.path} to begin anew"
+            ) from None
+        for entry in entries:
             try:
                 yield self._read(entry)
             except OtherFormatError:
@@ -236,7 +216,7 @@ class CheckpointFolder:
 
     def _read(self, entry: CheckpointEntry) -> Checkpoint:
         for file in entry.files:
-            refuse_changed(self.path / file.file, file.sha256, file.bytes)
+            file.refuse_changed(self.path)
         path = self.path / entry.file
         tensors, facts = read_tensors(path)
         try:
@@ -257,36 +237,11 @@ class CheckpointFolder:
             raise RunError(f"{path} is one of {form.ranks} files, and {len(files)} are listed")
         return Checkpoint(entry.step, tensors, facts, files, known.position)
 
-    def _entries(self, lost: list[str]) -> Sequence[CheckpointEntry]:
-        """Return the manifest's entries; where it is no good, those of files, if a person asks for these."""
-        try:
-            return CheckpointManifest.read(self.path).checkpoints
-        except RunError as error:
-            entries = self._files()
-            if not entries:
-                return ()
-            if not _unverified.get():
-                raise RunError(
-                    f"{error}: nothing says whether the checkpoints beside it are what was written. Bring it "
-                    f"back; or remove {self.path} to begin anew; or say --accept-unverified to take them "
-                    "as they are"
-                ) from None
-        lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
-        return entries
+    def _manifest(self) -> CheckpointManifest:
+        return read_document(self.path / NAME, CheckpointManifest)
 
-    def _files(self) -> list[CheckpointEntry]:
-        """Return an entry for each checkpoint's file, newest first, as the files are now."""
-        paths = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
-        names = [(path, re.fullmatch(r"step-([0-9]{8,18})-stage-[0-9]{4,18}", path.stem)) for path in paths]
-        return [
-            CheckpointEntry(
-                **attrs.asdict(FileEntry.of(path)),
-                step=int(name[1]),
-                parts=tuple(map(FileEntry.of, sorted(self.path.glob(f"{path.stem}-part-*.safetensors")))),
-            )
-            for path, name in names
-            if name is not None
-        ]
+    def _files(self) -> list[Path]:
+        return list(self.path.glob("step-*.safetensors"))
 
 
 def stem(place: tuple[int, int]) -> str:
@@ -320,8 +275,7 @@ def _restore(flow: Flow, files: Sequence[str]) -> None:
     parts = []
     for number, file in enumerate(files):
         tensors, facts = read_tensors(Path(file))
-        prefix = "" if number else "flow/"  # the first file has more than particles
-        own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
+        own = tensors if number else tensors_under(tensors, "flow")  # the first file has more than particles
         parts.append(Snapshot.of(own, facts))
     flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 

@@ -11,11 +11,12 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import attrs
 from safetensors import SafetensorError, safe_open
@@ -23,9 +24,16 @@ from torch import Tensor
 
 from cswf_core.documents import Digest, FileName, Size, parse_json
 from cswf_core.errors import RunError
+from cswf_core.interfaces.metric import Tell
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 BLOCK = 1 << 20
 """Bytes read at a time."""
+
+FILES_AT_A_TIME = 4
+"""Number of files that are read at once to compare their checksums."""
 
 CONTENT, LOCK = "content", "lock"
 """Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
@@ -108,6 +116,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
             return {name: file.get_tensor(name) for name in names}, facts
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
+
+
+def tensors_under(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Return the tensors that were written as `name/…`, by their own names."""
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
 
 
 def make_folder(path: Path) -> None:
@@ -200,19 +214,62 @@ class FileEntry:
     sha256: Digest
 
     @classmethod
-    def of(cls, path: Path) -> FileEntry:
-        """Return the entry of a file that is on the disk."""
-        return cls(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
+    def of(cls, path: Path, **facts: Any) -> Self:
+        """Return the entry of a file that is on the disk, with what else a subclass says of it."""
+        return cls(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path), **facts)
+
+    def refuse_changed(self, folder: Path) -> None:
+        """Raise `RunError` if the file is missing, or is not what was written."""
+        self.refuse_incomplete(folder)
+        refuse_changed(folder / self.file, self.sha256)
+
+    def refuse_incomplete(self, folder: Path) -> None:
+        """Raise `RunError` if the file is missing or has another size; its content is not read."""
+        path = folder / self.file
+        _refuse_missing(path)
+        size = path.stat().st_size
+        if size != self.bytes:
+            raise RunError(f"{path} has {size:,} bytes and should have {self.bytes:,}")
 
 
-def refuse_changed(path: Path, sha256: str, size: int | None = None) -> None:
-    """Raise `RunError` if a file is missing, or is not what was written."""
+def refuse_changed(path: Path, sha256: str) -> None:
+    """Raise `RunError` if a file is missing, or has another checksum than when it was written."""
+    _refuse_missing(path)
+    try:
+        changed = fingerprint(path) != sha256
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror or error})") from None
+    if changed:
+        raise RunError(f"{path} is not what was written: its checksum differs")
+
+
+def _refuse_missing(path: Path) -> None:
     if not path.is_file():
         raise RunError(f"{path} is missing")
-    if size is not None and path.stat().st_size != size:
-        raise RunError(f"{path} has {path.stat().st_size:,} bytes and should have {size:,}")
-    if fingerprint(path) != sha256:
-        raise RunError(f"{path} is not what was written: its checksum differs")
+
+
+def find_damage(folder: Path, files: Iterable[FileEntry], tell: Tell | None = None) -> list[str]:
+    """Read all files, some at a time, and return a sentence for each that is not what was written."""
+
+    def damage(entry: FileEntry) -> str:
+        try:
+            entry.refuse_changed(folder)
+        except RunError as error:
+            return str(error)
+        return ""
+
+    entries = list(files)
+    total = sum(entry.bytes for entry in entries)
+    done = 0
+    sentences = []
+    with ThreadPoolExecutor(FILES_AT_A_TIME, "reading") as readers:
+        for entry, sentence in zip(entries, readers.map(damage, entries), strict=True):
+            done += entry.bytes
+            if tell is not None:
+                tell("MB checked", done // 10**6, total // 10**6)
+            if sentence:
+                sentences.append(sentence)
+    return sentences
 
 
 @lru_cache

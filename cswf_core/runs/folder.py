@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -170,22 +171,21 @@ class RunFolder:
 
         Making it at once keeps it from another run that starts at the same moment.
         """
-        number, path = 1, parent / name
-        made = cls(parent)
-        made.make()
-        try:
-            while True:
-                try:
-                    path.mkdir()
-                    fresh = cls(path)
-                    fresh._made = [*made._made, path]
-                    return fresh
-                except FileExistsError:
-                    number += 1
-                    path = parent / f"{name}-{number}"
-        except OSError as error:
-            made.withdraw()
-            raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
+        above = cls(parent)
+        above.make()
+        for number in itertools.count(1):
+            path = parent / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                above.withdraw()
+                raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
+            break
+        fresh = cls(path)
+        fresh._made = [*above._made, path]
+        return fresh
 
     def withdraw(self) -> None:
         """Take back what was made for a run that has not begun: its files, and folders with nothing else in.

@@ -74,23 +74,45 @@ class Forecast:
         return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
 
 
-class _FlowPace:
-    """When a message on a flow is due, so that a fast one is not slowed down, and the time left."""
+class FlowProgress:
+    """Observer that moves a bar on a terminal, and prints plain lines elsewhere, for logs and pipes."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, screen: Console | None = None, seconds: float | None = None) -> None:
+        """`seconds` are those between two messages, so that a fast flow is not slowed down."""
+        screen = console() if screen is None else screen
+        self._bar: Progress | None = None
+        if screen.is_terminal:
+            self._bar = _bar(screen, TextColumn("{task.fields[left]}"), transient=False)
+            self._task = self._bar.add_task("starting", total=None, left="")
+            self._bar.start()
+        usual = 5.0 if self._bar is None else 0.1
+        self._seconds = usual if seconds is None else seconds
         self._next = 0.0
         self._forecast: Forecast | None = None
 
-    def due(self, state: State) -> bool:
-        """Return whether it is time for a message, as it always is after the first and the last step."""
+    @hookimpl
+    def after_step(self, flow: Flow, state: State) -> None:
+        """Tell stage, step, mean displacement and time left if it is time, as after the first and last step."""
         now = time.monotonic()
         if now < self._next and state.total_step != state.total_steps:
-            return False
-        self._next = now + self.seconds
-        return True
+            return
+        self._next = now + self._seconds
+        place = f"stage {state.stage_index + 1}/{state.stage_count}"
+        moved = f"moved {state.displacement:.4f}"
+        left = self._left(flow, state)
+        if self._bar is None:
+            stage = f"{place} {state.stage.name}".rstrip()
+            say(f"{stage}  step {state.step}/{state.stage.steps}  {moved}{left}")
+            return
+        self._bar.update(
+            self._task,
+            completed=state.total_step,
+            total=state.total_steps,
+            description=f"{place}  {moved}",
+            left=left.strip(),
+        )
 
-    def left(self, flow: Flow, state: State) -> str:
+    def _left(self, flow: Flow, state: State) -> str:
         """Return the time left after a step, as `Forecast.left` does, by what steps of each stage cost."""
         # Dimensions whose products take as long as all else in a step does for a direction, as measured.
         transport = {"cpu": 500, "cuda": 10_000}[flow.device.type]
@@ -101,53 +123,18 @@ class _FlowPace:
             self._forecast = Forecast(done, state.seconds)
         return self._forecast.left(done, sum(work), state.seconds)
 
-
-class LineProgress:
-    """Observer that prints plain lines, for logs and pipes."""
-
-    def __init__(self, seconds: float = 5.0) -> None:
-        self._pace = _FlowPace(seconds)
-
-    @hookimpl
-    def after_step(self, flow: Flow, state: State) -> None:
-        """Print a line if it is time: stage, step, mean displacement, time left."""
-        if self._pace.due(state):
-            stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
-            left = self._pace.left(flow, state)
-            say(f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}{left}")
-
-    def close(self) -> None:
-        """Do nothing: lines need no tidying up."""
-
-
-class BarProgress:
-    """Observer that moves a bar, for terminals."""
-
-    def __init__(self, console: Console) -> None:
-        self._bar = _bar(console, TextColumn("{task.fields[left]}"), transient=False)
-        self._task = self._bar.add_task("starting", total=None, left="")
-        self._pace = _FlowPace(0.1)
-        self._bar.start()
-
-    @hookimpl
-    def after_step(self, flow: Flow, state: State) -> None:
-        """Move the bar if it is time."""
-        if self._pace.due(state):
-            text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}"
-            left = self._pace.left(flow, state).strip()
-            self._bar.update(self._task, completed=state.total_step, total=state.total_steps)
-            self._bar.update(self._task, description=text, left=left)
-
     @hookimpl
     def after_run(self) -> None:
         """Fill the bar, also if the schedule has left a stage early."""
-        done = self._bar.tasks[0].completed
-        self._bar.update(self._task, completed=done, total=done or None)
-        self._bar.stop()  # the evaluation has a bar of its own
+        if self._bar is not None:
+            done = self._bar.tasks[0].completed
+            self._bar.update(self._task, completed=done, total=done or None)
+            self._bar.stop()  # the evaluation has a bar of its own
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
 
 class WorkProgress:

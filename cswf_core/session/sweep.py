@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
 import re
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from PIL import Image, ImageDraw, ImageFont
 
-from cswf_core.errors import CswfError, OtherFormatError, RunError
+from cswf_core.errors import CswfError, DataError, OtherFormatError, RunError
 from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.read import read_picture
 from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
@@ -23,7 +27,6 @@ from cswf_core.recipe.render import short_paths, to_yaml
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.scores import read_scores
 from cswf_core.scores.replicas import Group, grouped
-from cswf_core.session import sweep_pictures
 from cswf_core.session.run import settle
 
 RECORD = "sweep.json"
@@ -34,6 +37,12 @@ FILES = (RECORD, "summary.json", "sweep.png", "flow.png")
 
 MOST_RUNS = 256
 """Runs that a sweep may have."""
+
+WIDEST, TALLEST = 2000, 640
+"""Pixels of a row of runs' pictures; of such a picture, whose lower part is left out."""
+
+LINE, SPACE = 20, 20
+"""Pixels of a label's lines; around each picture."""
 
 
 @attrs.frozen
@@ -261,13 +270,12 @@ class Sweep:
                 self.save()
 
     def draw(self) -> None:
-        """Draw sweep.png, and flow.png if there are runs with one."""
-        columns = min(trial.recipe.outputs.columns for trial in self.trials)
+        """Put the pictures of all runs together: sweep.png, and flow.png if there are runs with one."""
         runs = list(map(self.run_of, self.trials))
-        self.directory.write("sweep.png", pictures.png(sweep_pictures.samples(runs, columns)))
-        flows = sweep_pictures.flows(runs, [trial.recipe.outputs.snapshots for trial in self.trials])
-        if flows is not None:
-            self.directory.write("flow.png", pictures.png(flows))
+        self.directory.write("sweep.png", pictures.png(collage(_own_pictures(runs, "samples.png"), WIDEST)))
+        flows = [run for run in runs if run.file("flow.png").exists()]
+        if flows:
+            self.directory.write("flow.png", pictures.png(collage(_own_pictures(flows, "flow.png"), 0)))
 
     def summarise(self) -> list[Group]:
         """Write summary.json and return its groups: finished runs that differ in their seed only, together."""
@@ -340,3 +348,54 @@ class Sweep:
         except (TypeError, KeyError):
             return []
         return [t for t in trials if Path(t[1]).name == t[1] and t[1] not in ("", "..")]  # never outside
+
+
+def collage(drawn: Sequence[tuple[str, Image.Image]], widest: int) -> Image.Image:
+    """Lay pictures out in rows of about one length and `widest` pixels at most, each below its label."""
+    width = max(140, *(picture.width for _, picture in drawn))
+    cells = [(_lines(label, width), picture) for label, picture in drawn]
+    across = max(1, (widest - SPACE) // (width + SPACE))
+    across = math.ceil(len(cells) / math.ceil(len(cells) / across))
+    rows = [cells[i : i + across] for i in range(0, len(cells), across)]
+    heads = [max(len(lines) for lines, _ in row) * LINE + 6 for row in rows]
+    heights = [max(picture.height for _, picture in row) for row in rows]
+    size = (SPACE + across * (width + SPACE), SPACE + sum(heads) + sum(heights) + SPACE * len(rows))
+    canvas = Image.new("RGB", size, pictures.BACKGROUND)
+    pen = ImageDraw.Draw(canvas)
+    y = SPACE
+    for row, head, height in zip(rows, heads, heights, strict=True):
+        for c, (lines, picture) in enumerate(row):
+            x = SPACE + c * (width + SPACE)
+            for i, line in enumerate(reversed(lines)):
+                middle = y + head - 6 - LINE * i - LINE // 2
+                pen.text((x + width // 2, middle), line, pictures.INK, _font(), anchor="mm")
+            canvas.paste(picture, (x + (width - picture.width) // 2, y + head))
+        y += head + height + SPACE
+    return canvas
+
+
+def _own_pictures(runs: Sequence[RunFolder], name: str) -> list[tuple[str, Image.Image]]:
+    """Return a picture that each run has drawn, with the run's label."""
+    drawn = []
+    for run in runs:
+        try:
+            picture = read_picture(run.file(name), "RGB")
+        except DataError as error:
+            raise RunError(f"{error}; remove the run's folder to run it again") from error
+        upper = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
+        drawn.append((run.label, upper))
+    return drawn
+
+
+@functools.cache
+def _font() -> ImageFont.FreeTypeFont:
+    """Return a font that has Greek letters, as labels do."""
+    import matplotlib
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), 14)
+
+
+def _lines(label: str, width: int) -> list[str]:
+    """Break a label into lines of at most `width` pixels: between words, or within one that is too long."""
+    wrapped = (textwrap.wrap(label, letters) for letters in range(len(label), 0, -1))
+    return next((lines for lines in wrapped if max(map(_font().getlength, lines), default=0) <= width), [label])

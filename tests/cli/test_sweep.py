@@ -311,9 +311,10 @@ def test_force_removes_nothing_behind_a_link(tmp_path, cswf):
 
 
 def test_a_damaged_run_is_one_sentence(cswf, out):
-    (out / "seed=1/samples.npz").write_text("bad")
+    (out / "seed=1/samples.png").write_text("bad")
     refusal = cswf.refusal("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--quiet")
-    assert "samples.npz cannot be read" in refusal
+    assert "seed=1/samples.png" in refusal
+    assert "; remove the run's folder to run it again" in refusal
 
 
 def test_run_and_show_say_that_there_are_variants(tmp_path, cswf, recipe):

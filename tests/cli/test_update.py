@@ -17,8 +17,7 @@ from cswf_core import load_recipe
 from cswf_core.recipe import Recipe
 from cswf_core.runs.durable import fingerprint
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session.run import launch
-from cswf_core.session.update import choose_data, read_predecessor, with_arrival
+from cswf_core.session.run import choose_data, launch, read_predecessor, with_arrival
 from tests.cli.conftest import Stop, facts
 
 SIZES = (

@@ -18,7 +18,6 @@ from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures.frames import Frames
 from cswf_core.plugins import Registry
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session import sweep_pictures
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 1, 8, 8), np.uint8)
 
@@ -163,5 +162,3 @@ def test_frames_of_another_make_are_a_problem_of_the_report_and_nothing_worse(tm
     assert {"frames.npz", "samples.npz"} <= set(run.problems)
     with pytest.raises((ValueError, KeyError)):
         Frames.read(tmp_path / "frames.npz")
-    with pytest.raises(Exception, match=r"samples.npz cannot be read .*; remove the run's folder"):
-        sweep_pictures.samples([run], 4)

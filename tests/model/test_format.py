@@ -14,9 +14,9 @@ from safetensors import safe_open
 import cswf_core.model.format
 from cswf_core.errors import CswfError, RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import FITTED, FORMAT, ModelHeader, find_damage, pack_mask, saved_steps, unpack_mask
+from cswf_core.model.format import FITTED, FORMAT, ModelHeader, pack_mask, saved_steps, unpack_mask
 from cswf_core.model.requests import vectors_by_number
-from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
+from cswf_core.runs.durable import find_damage, fingerprint, read_tensors, write_tensors
 from tests.conftest import read_json
 from tests.model.conftest import saving, write_header
 

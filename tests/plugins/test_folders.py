@@ -12,7 +12,7 @@ from cswf_core import build_flow
 from cswf_core.errors import PluginError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session.update import read_predecessor
+from cswf_core.session.run import read_predecessor
 from tests.plugins.conftest import GOOD
 
 BESIDE = "\ndef sign():\n    return {number}\n"

@@ -17,8 +17,7 @@ from cswf_core.recipe import load_recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.devices import STARTER, follow, status_of
-from cswf_core.session.run import launch
-from cswf_core.session.update import choose_data, read_predecessor, with_arrival
+from cswf_core.session.run import choose_data, launch, read_predecessor, with_arrival
 from tests.conftest import read_json
 from tests.processes import CSWF, PYTHON, completed, launched, wait_until
 from tests.ranks.forked import on_ranks

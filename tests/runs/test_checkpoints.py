@@ -9,20 +9,14 @@ import os
 import signal
 import threading
 
+import attrs
 import pytest
 import torch
 
 from cswf_core.errors import NotFiniteError, OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
-from cswf_core.runs.checkpoints import (
-    SIGNALS,
-    CheckpointFolder,
-    Checkpoints,
-    Interval,
-    Stopping,
-    accepting_unverified,
-)
-from cswf_core.runs.durable import write_tensors
+from cswf_core.runs.checkpoints import SIGNALS, CheckpointFolder, Checkpoints, Interval, Stopping
+from cswf_core.runs.durable import FileEntry, remove_parts, write_tensors
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import read_json, small_flow
 from tests.runs.unfinished import leave_unfinished
@@ -119,16 +113,10 @@ def test_of_a_damaged_one_the_one_before_is_used_and_the_damage_is_said(folder, 
         '{"checkpoints": [{"step": 1}]}',
     ],
 )
-def test_without_a_good_manifest_checkpoints_are_refused_unless_asked_for(folder, text):
+def test_without_a_good_manifest_checkpoints_are_refused(folder, text):
     (folder.path / "manifest.json").write_text(text)
-    with pytest.raises(RunError, match=r"nothing says whether the checkpoints .* say --accept-unverified"):
+    with pytest.raises(RunError, match=r"nothing says whether the checkpoints .* to begin anew"):
         newest(folder)
-    with accepting_unverified():
-        step, lost = newest(folder)
-    assert step == 30
-    assert "taken without having been verified" in lost[0]
-    with pytest.raises(RunError, match="nothing says whether"):
-        newest(folder)  # having looked changes nothing
     folder.write((35, 0), {"flow/x": torch.zeros(1)}, facts(35))
     assert newest(folder) == (35, [])
 
@@ -163,12 +151,13 @@ def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
 
 
 def test_a_file_of_tensors_that_is_no_checkpoint_is_not_taken_for_one(folder):
-    (folder.path / "manifest.json").unlink()
-    write_tensors(folder.path / STEP.format(99), {"x": torch.zeros(1)}, {"format": 2})
-    with accepting_unverified():
-        step, lost = newest(folder)
-    assert step == 30
-    assert lost[1].endswith("is no checkpoint of ours: it lacks 'position'")
+    write_tensors(folder.path / STEP.format(30), {"x": torch.zeros(1)}, {"format": 2})
+    manifest = read_json(folder.path / "manifest.json")
+    manifest["checkpoints"][0] |= attrs.asdict(FileEntry.of(folder.path / STEP.format(30)))
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    step, lost = newest(folder)
+    assert step == 20
+    assert lost[0].endswith("is no checkpoint of ours: it lacks 'position'")
 
 
 def test_the_end_of_a_stage_does_not_take_the_place_of_its_last_step(folder):
@@ -187,7 +176,7 @@ def test_files_have_the_rights_that_new_files_have(folder):
 
 def test_what_a_kill_leaves_of_a_file_is_removed(folder):
     leave_unfinished(folder.path / "step-00000040-stage-0000.safetensors")
-    folder.tidy()
+    remove_parts(folder.path)
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
 

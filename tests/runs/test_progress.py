@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cswf_core.flow.flow import State
 from cswf_core.interfaces import Space, Stage
-from cswf_core.runs.screen import BarProgress, Forecast, LineProgress, WorkProgress
+from cswf_core.runs.screen import FlowProgress, Forecast, WorkProgress
 
 
 def after(total_step: int, total_steps: int, seconds: float, *stages: Stage) -> tuple[Any, State]:
@@ -48,7 +48,7 @@ def test_time_left_goes_by_the_pace_since_the_beginning():
 
 
 def test_a_line_tells_where_a_run_is(capsys):
-    progress = LineProgress(seconds=0)
+    progress = FlowProgress(seconds=0)
     progress.after_step(*after(1, 3, 5.0))
     progress.after_step(*after(2, 3, 6.0))
     progress.after_step(*after(3, 3, 7.0))
@@ -61,7 +61,7 @@ def test_a_line_tells_where_a_run_is(capsys):
 
 def test_the_first_step_says_nothing_of_the_pace_also_where_a_flow_goes_on(capsys):
     for first in (1, 10):
-        progress = LineProgress(seconds=0)
+        progress = FlowProgress(seconds=0)
         progress.after_step(*after(first, 110, 100.0))
         progress.after_step(*after(first + 1, 110, 110.0))
     ends = [line.partition("moved 0.5000")[2] for line in capsys.readouterr().out.splitlines()]
@@ -71,7 +71,7 @@ def test_the_first_step_says_nothing_of_the_pace_also_where_a_flow_goes_on(capsy
 def test_time_left_knows_that_steps_of_later_stages_cost_more(capsys):
     coarse = Stage(name="coarse", steps=100, directions=100, step_size=1.0)
     fine = Stage(name="fine", steps=100, directions=1000, step_size=1.0)
-    progress = LineProgress(seconds=0)
+    progress = FlowProgress(seconds=0)
     for step, seconds in ((1, 5.0), (100, 104.0), (101, 114.0), (150, 604.0), (200, 1104.0)):
         progress.after_step(*after(step, 200, seconds, coarse, fine))
     ends = [line.partition("moved 0.5000")[2] for line in capsys.readouterr().out.splitlines()]
@@ -90,7 +90,7 @@ def test_work_beside_the_flow_tells_its_pace_on_stderr(capsys):
 @pytest.mark.parametrize("early", [False, True])
 def test_a_bar_is_full_in_the_end_also_if_a_stage_was_left_early(early):
     drawn = io.StringIO()
-    progress = BarProgress(Console(file=drawn, force_terminal=True, width=100))
+    progress = FlowProgress(Console(file=drawn, force_terminal=True, width=100))
     progress.after_step(*after(3, 9 if early else 3, 1.0))
     progress.after_run()
     progress.close()
