@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-import cswf_core
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.settings import TableRequest
-from cswf_core.interfaces import DenseProjection, Key, Part, Rows
-from cswf_core.kernels import tables
+from cswf_core.interfaces import DenseProjection, Key, Part
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -187,18 +185,6 @@ def test_each_step_draws_other_particles_and_data():
     assert not torch.allclose(particles[0], particles[1])
 
 
-@pytest.mark.parametrize("cdf", ["histogram", "sorted"])
-def test_digits_are_reached_by_parts_of_the_particles_and_data(cdf):
-    """From 0.82, and with all particles and data to 0.07; a part adds noise of its own at every step."""
-    shared = ["particles.count=300", "schedule.steps=20", "schedule.directions=128", "data.classes=[0, 1, 2]"]
-    shared += ["projection=uniform"]
-    parts = ["cdf.particles={share: 0.7}", "cdf.data={count: 400}"]
-    flow = cswf_core.build_flow("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
-    distances = [state.distance for state in flow]
-    assert distances[0] > 0.8
-    assert max(distances[10:]) < 0.2
-
-
 def test_a_part_says_how_many_or_how_large_a_share():
     with pytest.raises(ValueError, match="one of the two"):
         Part(share=0.5, count=3)
@@ -274,19 +260,6 @@ def test_only_some_steps_hand_out_tables_and_all_move_by_them(monkeypatch):
     assert [s.tables is not None for s in flow] == [True, True, False, True] * 3
     assert flow.samples().digest() == image_flow(tables=TableRequest(knots=5)).run().digest()
     assert flow.samples().digest() != image_flow().run().digest()
-
-
-def test_tables_are_rounded_and_particles_move_by_what_was_rounded():
-    flow = image_flow(tables=TableRequest(knots=9, dtype=torch.float16))
-    before = flow.particles.x.clone()
-    state = next(iter(flow))
-    assert state.tables.positions.dtype == torch.float16
-    theta = directions(flow, 0)
-    cloud = Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)
-    rows = Rows.of(theta.project(cloud))
-    tables.displace(rows, state.tables.positions[0], state.tables.displacements[0])
-    move = flow.stages[0].upsampling.up(theta.adjoint(rows.values, cloud)) * state.eta / rows.values.shape[0]
-    torch.testing.assert_close(before + move, flow.particles.x, atol=1e-5, rtol=0)
 
 
 def test_strata_have_tables_of_their_own():
