@@ -158,7 +158,7 @@ def test_steps_that_grow_slowly_stop_the_flow():
     assert "well below" in str(refusal.value)
     limit = float(str(refusal.value).rpartition(" ")[2])
     assert limit == pytest.approx(2 * 50 / (1 + 49 / 45), rel=0.1)
-    small_flow(data, schedule=Constant(steps=400, directions=45, step_size=0.7 * limit), count=100).run()
+    small_flow(data, schedule=Constant(steps=100, directions=45, step_size=0.7 * limit), count=100).run()
 
 
 @attrs.frozen
