@@ -60,8 +60,8 @@ KINDS = {
 }
 
 
-def image_flow(n: int = 50, **changes):
-    """A flow of small images through two resolutions; any part can be replaced."""
+def image_flow(n: int = 50, *, data: Dataset | None = None, **changes):
+    """A flow to so many small images, or to others, through two resolutions; any part can be replaced."""
     parts = {
         "projection": LocallyConnected(patch=3),
         "cdf": Histogram(bins=64),
@@ -69,4 +69,4 @@ def image_flow(n: int = 50, **changes):
         "dtype": torch.float32,
         **changes,
     }
-    return small_flow(images(n), **parts)
+    return small_flow(images(n) if data is None else data, **parts)

@@ -14,7 +14,6 @@ from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
 from cswf_plugins.conditions.mask import Mask
-from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.constant import Constant
@@ -26,9 +25,8 @@ NAMES = ["sorted", "released", "histogram", "spline"]
 
 
 @pytest.mark.parametrize("cdf", CDFS, ids=NAMES)
-@pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=3.0)])
-def test_the_others_do_not_notice_offline_particles(cdf, condition):
-    parts = {"condition": condition, "cdf": cdf, "schedule": Constant(steps=6, directions=60)}
+def test_the_others_do_not_notice_offline_particles(cdf):
+    parts = {"condition": OneHot(amplifier=3.0), "cdf": cdf, "schedule": Constant(steps=3, directions=40)}
     M = COLUMNS_AT_A_TIME["cpu"]  # a product of more columns may have other last digits
     alone, beside = small_flow(**parts, count=M), small_flow(**parts, count=M, offline=11)
     assert (beside.count, len(beside.particles), beside.samples().x.shape[1]) == (M, M + 11, M)
@@ -52,22 +50,9 @@ def test_an_offline_particle_that_begins_where_another_does_ends_where_it_ends(c
     start = attrs.evolve(
         data, x=first.particles.x[:, twins], conditions=first.particles.conditions.take(twins), classes=()
     )
-    flow = small_flow(data, cdf=cdf, start=start, count=M, offline=M, schedule=Constant(steps=8, directions=60))
+    flow = small_flow(data, cdf=cdf, start=start, count=M, offline=M, schedule=Constant(steps=4, directions=40))
     samples = flow.run()
     torch.testing.assert_close(flow.offline_samples().x, samples.x, atol=1e-10, rtol=0)
-
-
-def test_offline_particles_come_to_the_data_too():
-    data = random_data(d=2, n=300)
-    schedule = Constant(steps=20, directions=60)
-    condition = OneHot(amplifier=10.0, labels="balanced")
-    flow = small_flow(data, condition=condition, count=300, offline=300, schedule=schedule)
-    batched, offline = flow.run(), flow.offline_samples()
-    for c in range(3):
-        expected = data.x[:, data.conditions.labels == c].mean(dim=1)
-        for samples, tolerance in ((batched, 0.02), (offline, 0.3)):  # the offline ones are noise of their own
-            got = samples.x[:, samples.conditions.labels == c].mean(dim=1)
-            torch.testing.assert_close(got, expected, atol=tolerance, rtol=0)
 
 
 def test_offline_particles_are_refused_where_a_part_is_seen_and_where_data_arrive():

@@ -233,27 +233,6 @@ def test_a_flow_that_runs_away_says_so_and_does_not_blame_a_plugin():
         flow.run()
 
 
-@pytest.mark.parametrize(("directions", "runs_away"), [(35, True), (70, False)])
-def test_a_full_step_needs_more_directions_than_dimensions(directions, runs_away):
-    """The mean of |e|² shrinks by (d−1)/H a step: below H = d − 1 it grows instead."""
-    data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))
-    flow = small_flow(data, schedule=Constant(steps=200, directions=directions), count=100)
-    if runs_away:
-        with pytest.raises(RunError, match="well below"):
-            flow.run()
-    else:
-        assert float(flow.run().x.std()) < 2
-
-
-def test_particles_may_be_fewer_or_more_than_the_data_and_directions_any_number():
-    for count, directions in [(1, 1), (3, 129), (500, 2)]:
-        data = Dataset(x=Key(0, "x").open().normal(4, 7), space=Space((4,)))
-        schedule = Constant(steps=2, directions=directions, step_size=0.5)
-        x = small_flow(data, condition=NoCondition(), count=count, schedule=schedule).run().x
-        assert x.shape == (4, count)
-        assert torch.isfinite(x).all()
-
-
 class Doubling(Flow):
     """Particles that are joined by copies of themselves before each round but the first."""
 

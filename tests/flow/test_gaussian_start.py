@@ -115,34 +115,24 @@ def test_seen_pixels_are_in_place():
     assert torch.equal(flow.particles.x[~mask], begun(data, condition=Mask(), count=40).particles.x[~mask])
 
 
-def test_the_rest_follows_what_is_seen():
+@pytest.mark.parametrize("seen", ["pixels", "block means"])
+def test_the_rest_follows_what_is_seen(seen):
     """Many completions of one image have the mean and covariance that a Gaussian has given a part of it."""
-    data = Dataset(x=smooth(IMAGES), space=IMAGES)
-    gaussian = begun(data, count=10).setup.gaussian
-    covariance, mean = torch.cov(data.x), data.x.mean(dim=1)
-    mask = torch.arange(IMAGES.dimension) % 3 == 0
-    seen = data.x[:, :1].masked_fill(~mask[:, None], 0)
-    noise = Key(0, "noise").open(dtype=torch.float64).normal(IMAGES.dimension, 50_000)
-    regression = regression_of(gaussian, Masked(mask), 1.0)
-    x = regression(gaussian.of_noise(noise), seen)
-    torch.testing.assert_close(x[mask], seen[mask].expand(-1, 50_000))
-    rest = covariance[~mask][:, mask] @ torch.linalg.inv(covariance[mask][:, mask])
-    about = mean[~mask] + rest @ (data.x[mask, 0] - mean[mask])
-    agree(x[~mask], about, covariance[~mask][:, ~mask] - rest @ covariance[mask][:, ~mask])
-
-
-def test_the_rest_follows_block_means_too():
     space = Space((1, 4, 4))
     data = Dataset(x=smooth(space), space=space)
     gaussian = begun(data, count=10).setup.gaussian
-    observation = SuperResolution(size=2).observation(data, data.conditions, Key(0, "o").open())
+    observation = Masked(torch.arange(16) % 3 == 0)
+    if seen == "block means":
+        observation = SuperResolution(size=2).observation(data, data.conditions, Key(0, "o").open())
     covariance, mean = torch.cov(data.x), data.x.mean(dim=1)
-    means = observation.seen(torch.eye(16, dtype=torch.float64))
-    B = covariance @ means @ torch.linalg.pinv(means @ covariance @ means, rtol=1e-9)
+    S = observation.seen(torch.eye(16, dtype=torch.float64))
+    B = covariance @ S @ torch.linalg.pinv(S @ covariance @ S, rtol=1e-9)
     noise = Key(0, "noise").open(dtype=torch.float64).normal(16, 50_000)
-    x = regression_of(gaussian, observation, 1.0)(gaussian.of_noise(noise), means @ data.x[:, :1])
-    torch.testing.assert_close(means @ x, (means @ data.x[:, :1]).expand(-1, 50_000))
-    agree(x, mean + B @ means @ (data.x[:, 0] - mean), covariance - B @ means @ covariance)
+    x = regression_of(gaussian, observation, 1.0)(gaussian.of_noise(noise), S @ data.x[:, :1])
+    torch.testing.assert_close(S @ x, (S @ data.x[:, :1]).expand(-1, 50_000))
+    free = ~observation.mask[:, 0] if seen == "pixels" else torch.ones(16, dtype=torch.bool)
+    rest = covariance - B @ S @ covariance
+    agree(x[free], (mean + B @ S @ (data.x[:, 0] - mean))[free], rest[free][:, free])
 
 
 def test_of_few_data_no_particle_begins_as_a_copy():

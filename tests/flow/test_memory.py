@@ -17,6 +17,7 @@ from cswf_core.interfaces import DenseProjection
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
 from tests.conftest import small_flow
 from tests.flow.kinds import KINDS, image_flow
 
@@ -31,14 +32,6 @@ class Hungry(Sorted):
         if p.shape[0] > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return super().transport(p, data)
-
-
-def test_transport_that_does_not_fit_halves_the_slabs(caplog):
-    flow = small_flow(cdf=Hungry(most=4))
-    x = flow.run().x
-    assert flow.budget.slab == 4
-    assert "going on with 4 directions at a time; results may differ in the last digits" in caplog.text
-    torch.testing.assert_close(x, small_flow().run().x, atol=1e-12, rtol=0)
 
 
 @attrs.frozen
@@ -62,11 +55,14 @@ class WideProjection(DenseProjection):
         return super().project(x)
 
 
-def test_products_that_do_not_fit_are_halved_too(caplog):
-    flow = small_flow(projection=Wide(most=127))
+@pytest.mark.parametrize(
+    ("hungry", "slab"), [({"cdf": Hungry(most=4)}, 4), ({"projection": Wide(most=127)}, 150)], ids=["F", "θ"]
+)
+def test_what_does_not_fit_halves_the_slabs(hungry, slab, caplog):
+    flow = small_flow(**hungry)
     x = flow.run().x
-    assert flow.budget.slab == 150
-    assert "results may differ in the last digits" in caplog.text
+    assert flow.budget.slab == slab
+    assert f"going on with {slab} directions at a time; results may differ in the last digits" in caplog.text
     torch.testing.assert_close(x, small_flow().run().x, atol=1e-12, rtol=0)
 
 
@@ -82,11 +78,23 @@ def test_a_step_of_streamed_particles_is_taken_again_with_fewer_directions(monke
     torch.testing.assert_close(x, wanted, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("slab", [1, 5, 100])
-def test_slab_sizes_change_results_by_rounding_only(slab):
-    flow = small_flow()
-    flow.budget.slab = slab
-    torch.testing.assert_close(flow.run().x, small_flow().run().x, atol=1e-12, rtol=0)
+@attrs.frozen
+class Weighed(Uniform):
+    """Directions that count unequally."""
+
+    isotropic = False
+
+    def sample(self, space, count, draw):
+        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
+
+
+@pytest.mark.parametrize("projection", [Uniform(), Weighed()], ids=str)
+@pytest.mark.parametrize("slab", [1, 7])
+def test_slab_sizes_change_results_by_rounding_only(slab, projection):
+    schedule = Constant(steps=2, directions=30)
+    flow, small = (small_flow(projection=projection, schedule=schedule) for _ in range(2))
+    small.budget.slab = slab
+    torch.testing.assert_close(small.run().x, flow.run().x, atol=1e-12, rtol=0)
 
 
 def test_one_direction_that_does_not_fit_fails_with_one_sentence():
@@ -141,13 +149,8 @@ def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
 
 
 def test_batches_cover_all_directions_once():
-    for directions in (
-        1,
-        memory.DIRECTIONS_PER_BATCH - 1,
-        memory.DIRECTIONS_PER_BATCH,
-        memory.DIRECTIONS_PER_BATCH + 1,
-        50_000,
-    ):
+    batch = memory.DIRECTIONS_PER_BATCH
+    for directions in (1, batch - 1, batch, batch + 1, 50_000):
         assert sum(count for _, count in memory.batches(directions)) == directions
 
 

@@ -116,15 +116,6 @@ def test_linear_functions_move_particles_as_their_matrix_does(condition):
     torch.testing.assert_close(lines.run().x, matrix.run().x, atol=1e-9, rtol=0)
 
 
-def test_with_a_gradient_by_hand_particles_go_the_same_way():
-    torch.testing.assert_close(
-        small_flow(projection=Slices(ByHand)).run().x,
-        small_flow(projection=Slices(Cubes)).run().x,
-        atol=1e-9,
-        rtol=0,
-    )
-
-
 @pytest.mark.parametrize("coordinates", [None, Whitened()], ids=["plain", "whitened"])
 def test_smaller_slabs_give_the_same(coordinates):
     parts = {"schedule": Constant(steps=2, directions=100), "coordinates": coordinates}

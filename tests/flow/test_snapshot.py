@@ -56,7 +56,7 @@ ALIKE = ("mask", "float64", "clip", "carried", "whitened, mask", "whitened, clip
 def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
     whole = image_flow(**KINDS[kind])
     states = list(whole)
-    for after in range(1, len(states), 3):
+    for after in range(1, len(states), 3)[1:3]:  # the end of a stage, and the middle of one
         snapshot = stopped(after, **KINDS[kind])
         write_tensors(tmp_path / "a", snapshot.tensors(), snapshot.facts())
         flow = image_flow(**KINDS[kind])
@@ -105,7 +105,7 @@ def test_in_other_coordinates_w_moves_for_x_and_is_kept_at_full_resolution_too()
     assert (flow.samples().x - full.x).abs().max() > 0.01  # x is as it was when the stage began
 
 
-@pytest.mark.parametrize("after", [2, 6, 10])
+@pytest.mark.parametrize("after", [2, 10])
 def test_a_restored_flow_is_where_it_was_before_it_takes_a_step_and_counts_on(after):
     flow = image_flow()
     next(state for state in flow if state.total_step == after)
@@ -168,12 +168,6 @@ def printed(projection: ProjectionSampler, *, seed: int = 0, **changes: object) 
     return fingerprint(sampler, first_directions(sampler, seed, 0))
 
 
-@pytest.mark.parametrize("projection", SAMPLERS, ids=lambda projection: type(projection).__name__)
-def test_built_in_samplers_draw_the_same_directions_twice_and_others_with_another_seed(projection):
-    assert printed(projection) == printed(projection)
-    assert not same_fingerprint(printed(projection), printed(projection, seed=1))
-
-
 def stray(self, space, count, draw):
     """Directions with numbers in them that come from no draw."""
     return torch.nn.functional.normalize(torch.randn(count, space.dimension, dtype=draw.dtype))
@@ -226,73 +220,12 @@ def test_rounding_does_not_change_who_directions_are(projection):
     assert all(same_fingerprint(original, fingerprint(sampler, rounded(drawn))) for _ in range(20))
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        ConvStack(patch=5, power=0.6),
-        ConvStack(patch=3, power=0.5),
-        LocallyConnected(patch=5),
-    ],
-    ids=["power", "patch", "sampler"],
-)
-def test_a_small_change_of_a_sampler_is_noticed(changed):
-    assert not same_fingerprint(printed(ConvStack(patch=5, power=0.5)), printed(changed))
+@attrs.frozen
+class Weighed(Uniform):
+    """Directions that count unequally."""
 
-
-def test_few_directions_have_a_fingerprint_too():
-    one, other = (printed(Uniform(), directions=3, seed=seed) for seed in (0, 1))
-    assert same_fingerprint(one, printed(Uniform(), directions=3))
-    assert not same_fingerprint(one, other)
-
-
-@pytest.mark.parametrize("amplifier", [0.25, 1.0, 40.0])
-def test_another_amplifier_is_no_other_direction(amplifier):
-    usual = printed(Uniform(), condition=OneHot(amplifier=3.0), length=3)
-    assert same_fingerprint(usual, printed(Uniform(), condition=OneHot(amplifier=amplifier), length=3))
-
-
-@pytest.mark.parametrize("joint", ["equal", "dimension"])
-def test_another_share_of_both_parts_is_another_direction(joint):
-    one, other = (printed(Uniform(), condition=OneHot(joint=rule), length=3) for rule in ("uniform", joint))
-    assert not same_fingerprint(one, other)
-
-
-def test_where_y_has_another_length_theta_x_alone_is_compared():
-    three, four = (printed(Uniform(), condition=OneHot(), length=length) for length in (3, 4))
-    assert three != four
-    assert same_fingerprint(three, four)
-    assert same_fingerprint(three, printed(Uniform()))
-    assert not same_fingerprint(three, printed(Uniform(), seed=1))
-
-
-def test_weights_belong_to_directions():
-    class Weighed(Uniform):
-        def sample(self, space, count, draw):
-            theta = super().sample(space, count, draw)
-            return DenseProjection(theta, 0.5 + draw.uniform(count))
-
-    assert not same_fingerprint(printed(Uniform()), printed(attrs.frozen(Weighed)()))
-
-
-@pytest.mark.parametrize("after", [6, 8], ids=["inside a stage", "at its end"])
-def test_a_snapshot_is_refused_by_a_flow_with_other_directions(after):
-    flow = image_flow(projection=ConvStack(patch=3, power=0.5))
-    next(state for state in flow if state.total_step == after)
-    snapshot = flow.snapshot()
-    same, other = image_flow(projection=ConvStack(power=0.5)), image_flow(projection=ConvStack(power=0.6))
-    same.restore(snapshot)
-    assert same.run().digest() == flow.run().digest()
-    with pytest.raises(RunError, match=r"stage .*: projection .*ConvStack.* draws other directions than"):
-        other.restore(snapshot)
-
-
-def test_a_snapshot_without_fingerprints_goes_on():
-    flow = small_flow(random_data())
-    next(iter(flow))
-    old = attrs.evolve(flow.snapshot(), fingerprints={})
-    again = small_flow(random_data())
-    again.restore(old)
-    assert again.run().digest() == flow.run().digest()
+    def sample(self, space, count, draw):
+        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
 
 
 @attrs.frozen
@@ -315,6 +248,46 @@ class Distances(NonlinearProjection):
         return torch.cdist(self.centres, x.T)
 
 
-def test_nonlinear_slices_are_known_again_whatever_their_size():
-    assert same_fingerprint(printed(Far()), printed(Far()))
-    assert not same_fingerprint(printed(Far()), printed(Far(), seed=1))
+UNIFORM = {"projection": Uniform()}
+LABELLED = {**UNIFORM, "condition": OneHot(amplifier=3.0), "length": 3}
+STACK = {"projection": ConvStack(patch=5, power=0.5)}
+SEEDED = [*({"projection": each} for each in SAMPLERS), {"projection": Far()}, {**UNIFORM, "directions": 3}]
+PRINTS = [
+    *((drawn, {}, True) for drawn in SEEDED),
+    *((drawn, {"seed": 1}, False) for drawn in SEEDED),
+    (STACK, {"projection": ConvStack(patch=5, power=0.6)}, False),
+    (STACK, {"projection": ConvStack(patch=3, power=0.5)}, False),
+    (STACK, {"projection": LocallyConnected(patch=5)}, False),
+    *((LABELLED, {"condition": OneHot(amplifier=amplifier)}, True) for amplifier in (0.25, 1.0, 40.0)),
+    *((LABELLED, {"condition": OneHot(joint=rule)}, False) for rule in ("equal", "dimension")),
+    (LABELLED, {"length": 4}, True),  # where Y has another length, θ_x alone is compared
+    (LABELLED, {"condition": None, "length": 0}, True),
+    (LABELLED, {"condition": None, "length": 0, "seed": 1}, False),
+    (UNIFORM, {"projection": Weighed()}, False),
+]
+
+
+@pytest.mark.parametrize(("one", "change", "same"), PRINTS)
+def test_a_fingerprint_is_that_of_directions_whatever_their_number_and_size(one, change, same):
+    assert same_fingerprint(printed(**one), printed(**{**one, **change})) == same
+
+
+@pytest.mark.parametrize("after", [6, 8], ids=["inside a stage", "at its end"])
+def test_a_snapshot_is_refused_by_a_flow_with_other_directions(after):
+    flow = image_flow(projection=ConvStack(patch=3, power=0.5))
+    next(state for state in flow if state.total_step == after)
+    snapshot = flow.snapshot()
+    same, other = image_flow(projection=ConvStack(power=0.5)), image_flow(projection=ConvStack(power=0.6))
+    same.restore(snapshot)
+    assert same.run().digest() == flow.run().digest()
+    with pytest.raises(RunError, match=r"stage .*: projection .*ConvStack.* draws other directions than"):
+        other.restore(snapshot)
+
+
+def test_a_snapshot_without_fingerprints_goes_on():
+    flow = small_flow(random_data())
+    next(iter(flow))
+    old = attrs.evolve(flow.snapshot(), fingerprints={})
+    again = small_flow(random_data())
+    again.restore(old)
+    assert again.run().digest() == flow.run().digest()

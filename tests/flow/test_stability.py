@@ -158,7 +158,7 @@ def test_steps_that_grow_slowly_stop_the_flow():
     assert "well below" in str(refusal.value)
     limit = float(str(refusal.value).rpartition(" ")[2])
     assert limit == pytest.approx(2 * 50 / (1 + 49 / 45), rel=0.1)
-    small_flow(data, schedule=Constant(steps=400, directions=45, step_size=0.7 * limit), count=100).run()
+    small_flow(data, schedule=Constant(steps=100, directions=45, step_size=0.7 * limit), count=100).run()
 
 
 @attrs.frozen
@@ -195,7 +195,6 @@ def test_step_lengths_compare_means_of_several_steps_at_the_same_step_size():
     assert LARGEST_GROWTH < 12
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("settings", "schedule"),
     [
@@ -208,10 +207,10 @@ def test_step_lengths_compare_means_of_several_steps_at_the_same_step_size():
     ],
     ids=["one direction", "two particles", "two of each"],
 )
-def test_flows_whose_steps_vary_much_are_not_stopped(settings, schedule, seed):
+def test_flows_whose_steps_vary_much_are_not_stopped(settings, schedule):
     x = Key(7, "x").open(dtype=torch.float64).normal(2, 200)
     x[0] *= 10
-    small_flow(Dataset(x=x, space=Space((2,))), schedule=schedule, seed=seed, **settings).run()
+    small_flow(Dataset(x=x, space=Space((2,))), schedule=schedule, **settings).run()
 
 
 def test_particles_that_begin_at_the_data_may_have_noise_added():
@@ -312,23 +311,20 @@ def share(warnings: list[str]) -> float:
     return float(re.search(r"does not see (\S+) of the way", blind)[1])
 
 
-def test_directions_that_do_not_see_mean_brightness_are_told_with_the_share_of_the_way_to_it(caplog):
-    # Particles are 0.1 N(0, I), data 0.5 + 0.1 N(0, I): of |way|² = 64 (0.25 + 0.02) brightness is 64·0.25.
-    assert share(told(caplog, Differences())) == pytest.approx(0.25 / 0.27, abs=0.02)
+# Particles are 0.1 N(0, I), data 0.5 + 0.1 N(0, I): of |way|² = 64 (0.25 + 0.02) brightness is 64·0.25.
+@pytest.mark.parametrize(
+    ("projection", "missing"), [(Differences(), 0.25 / 0.27), (Half(), 0.5), (Unweighed(), 0.5)], ids=str
+)
+def test_directions_that_do_not_see_all_are_told_with_the_share_of_the_way_that_is_missing(
+    caplog, projection, missing
+):
+    assert share(told(caplog, projection)) == pytest.approx(missing, abs=0.05)
 
 
 def test_the_share_does_not_depend_on_how_long_rounding_errors_are_followed(caplog, monkeypatch):
     once = share(told(caplog, Differences()))
     monkeypatch.setattr(stability, "GRADIENT_ROUNDS", 100)
     assert share(told(caplog, Differences())) == once
-
-
-def test_directions_that_see_half_of_the_pixels_are_told_that_half_is_missing(caplog):
-    assert share(told(caplog, Half())) == pytest.approx(0.5, abs=0.05)
-
-
-def test_directions_that_do_not_count_see_nothing(caplog):
-    assert share(told(caplog, Unweighed())) == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("sampler", [Uniform(), ConvStack(patch=5), LocallyConnected(patch=3)], ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 
 import attrs
 import pytest
@@ -28,10 +29,12 @@ from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.schedules.pyramid import Pyramid
 from tests.conftest import small_flow
-from tests.flow.kinds import ENTRIES, KINDS, image_flow, images
+from tests.flow import kinds
+from tests.flow.kinds import ENTRIES, KINDS, images
 from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
+image_flow = partial(kinds.image_flow, schedule=Pyramid(entries=ENTRIES, steps=2, directions=40))
 DATA = 700
 
 STREAMED = {
@@ -95,7 +98,7 @@ def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
     gc.collect()
     gc.disable()
     try:
-        for _ in range(4):
+        for _ in range(3):
             next(steps)
         assert sum(type(thing) is Source for thing in gc.get_objects()) <= 3
     finally:
@@ -106,30 +109,20 @@ def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
 def test_images_that_are_not_in_memory_lead_to_the_same_bits(kind, streaming):
     changes = {**STREAMED[kind], "dtype": torch.float32}
     loaded = image_flow(DATA, **changes)
-    from_store = image_flow_of(stored(images(DATA)), **changes)
+    from_store = image_flow(data=stored(images(DATA)), **changes)
     assert torch.equal(from_store.run().x, loaded.run().x)
 
 
-def image_flow_of(data: Dataset, **changes) -> Flow:
-    """The flow of `image_flow`, to other data."""
-    parts = image_flow(50, **changes).parts
-    settings = {key: changes[key] for key in ("reuse", "half") if key in changes}
-    return small_flow(
-        data,
-        condition=parts.condition.plugin,
-        projection=parts.projection.plugin,
-        cdf=parts.cdf.plugin,
-        schedule=parts.schedule.plugin,
-        sets=changes.get("sets"),
-        dtype=torch.float32,
-        **settings,
-    )
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [("classes", flow_data), ("parts", flow_data), ("separate", flow_data), ("classes", flow_particles)],
+)
+def test_several_ranks_that_stream_have_the_bits_of_one(kind, what, monkeypatch, tmp_path):
+    stream(monkeypatch, what)
+    changes = {"count": 300 if what is flow_data else 1100, **STREAMED[kind]}
 
-
-@pytest.mark.parametrize("kind", ["classes", "parts", "separate"])
-def test_several_ranks_that_stream_have_the_bits_of_one(kind, streaming, tmp_path):
     def taken(ranks=None):
-        flow = image_flow(DATA, ranks=ranks, **{"count": 300, **STREAMED[kind]})
+        flow = image_flow(600, ranks=ranks, **changes)
         list(flow)
         return flow.samples().x if ranks is None or ranks.leads else None
 
@@ -169,7 +162,7 @@ def test_what_needs_all_of_the_data_says_that_they_are_streamed():
 def test_fits_to_a_part_of_streamed_data_are_told(streaming, monkeypatch, caplog):
     monkeypatch.setattr(flow_data, "FEWEST_FITTED", 256)
     monkeypatch.setattr(flow_data, "MEMORY_OVER_FITTED", 10**12)
-    image_flow_of(stored(images(DATA)), condition=NoCondition()).run()
+    image_flow(data=stored(images(DATA)), condition=NoCondition()).run()
     assert "is fitted to" not in caplog.text
     small_flow(stored(images(DATA)), coordinates=Whitened(), cdf=Histogram(), dtype=torch.float32).run()
     assert "what is fitted to them before the flow is fitted to 256 of 700" in caplog.text
@@ -179,8 +172,8 @@ def test_a_block_that_was_read_ahead_is_not_taken_for_one_of_another_stage(strea
     """A part is drawn for each stage: a flow that goes elsewhere must not use what it has read for here."""
     kind = {"cdf": Histogram(bins=64, data=Part(count=200)), "condition": NoCondition()}
     wanted, early, late = (image_flow(DATA, **kind) for _ in range(3))
-    take_steps(late, 6)  # into the second stage
-    take_steps(early, 2)
+    take_steps(late, 3)  # into the second stage
+    take_steps(early, 1)
     early.restore(late.snapshot())
     assert torch.equal(early.run().x, wanted.run().x)
 
@@ -274,15 +267,6 @@ def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
     for one, other in zip(whole, streamed, strict=True):
         assert torch.equal(one.positions, other.positions)
         assert torch.equal(one.displacements, other.displacements)
-
-
-def test_several_ranks_that_stream_particles_have_the_bits_of_one(in_blocks, tmp_path):
-    def taken(ranks=None):
-        flow = image_flow(600, count=1100, ranks=ranks, **IN_BLOCKS["classes"])
-        list(flow)
-        return flow.samples().x if ranks is None or ranks.leads else None
-
-    assert torch.equal(on_ranks(2, tmp_path, taken)[0], taken())
 
 
 def test_samples_of_a_flow_that_is_done_stay_as_they_are_when_it_goes_on(in_blocks):

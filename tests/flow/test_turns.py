@@ -23,6 +23,7 @@ from cswf_plugins.schedules.adaptive import Adaptive
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import random_data, small_flow
+from tests.flow.kinds import images
 
 
 @pytest.fixture
@@ -56,18 +57,6 @@ def test_halves_change_after_so_many_steps_and_offline_particles_have_no_turn(fi
     small_flow(schedule=schedule, turn=2, count=31).run()
     small_flow(schedule=schedule, turn=2, count=31, offline=9).run()
     assert halves(fitted) == [0, 0, 1, 1, 0, 0, 1] * 2
-
-
-def test_what_is_fitted_has_the_size_of_a_half():
-    sizes = []
-
-    class Spy(Sorted):
-        def fit(self, values):
-            sizes.append(values.shape[1])
-            return super().fit(values)
-
-    small_flow(cdf=Spy(), schedule=Constant(steps=4, directions=4), count=31, turn=1).run()
-    assert [size for size in sizes if size != 40] == [16, 15, 16, 15]  # there are 40 data
 
 
 @pytest.mark.parametrize("kind", [Pyramid, Adaptive])
@@ -132,11 +121,8 @@ def test_with_turns_offline_particles_drift_less():
 
 
 def test_particles_that_see_held_out_images_and_are_carried_along_have_no_turn(fitted):
-    levels = Key(4, "images").open().integers(256, 64, 50).float() / 128 - 1
-    data = Dataset(levels, Space((1, 8, 8)), Conditions(origin=torch.arange(50)))
-    data = attrs.evolve(data, held_out=data.take(torch.arange(5)))
     condition = Mask(held_out=3, completions=2, carried=True)
-    flow = small_flow(data, condition=condition, schedule=Constant(steps=4, directions=20), turn=1)
+    flow = small_flow(images(), condition=condition, schedule=Constant(steps=4, directions=20), turn=1)
     flow.run()
     mine = (flow.particles.conditions.origin >= 0).nonzero()[:, 0]
     assert len(mine) == len(flow.particles) - 6
@@ -191,12 +177,6 @@ def test_recipes_have_turns_only_where_a_model_is_saved_and_where_they_were_trie
         for name in ("cifar10-unconditional", "fid-cifar10", "cifar10-model")
     }
     assert {(section.knots, section.turn) for section in model.values()} == {(12, 100)}
-    for name in (
-        "cifar10-class",
-        "fid-cifar10-class",
-        "cifar10-inpainting",
-        "cifar10-colorize",
-        "celeba-inpainting",
-    ):
+    for name in ("cifar10-class", "fid-cifar10-class", "cifar10-inpainting", "celeba-inpainting"):
         section = load_recipe(name, [], registry=registry).model
         assert (section.knots, section.turn) == (64, None), name

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cswf_core.errors import PluginError
-from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.interfaces import DenseProjection, Key, Owner, Projection, ProjectionSampler, Space
 from cswf_core.model import load_model
 from cswf_core.model.writer import ModelWriter
@@ -108,12 +107,6 @@ def test_weights_follow_their_directions_however_a_step_is_computed(changes):
     torch.testing.assert_close(runs[1].run().x, runs[0].run().x, atol=1e-9, rtol=0)
 
 
-def test_smaller_slabs_change_rounding_only():
-    flow, small = (small_flow(projection=weighted(uneven)()) for _ in range(2))
-    small.budget.slab = 7
-    torch.testing.assert_close(small.run().x, flow.run().x, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize(
     ("weigh", "complaint"),
     [
@@ -161,16 +154,6 @@ def test_the_largest_eigenvalue_counts_weights(projection):
     schedule = Constant(steps=20, directions=4000)
     state = next(iter(small_flow(projection=projection, condition=NoCondition(), schedule=schedule)))
     assert state.eta == pytest.approx(5 / 3, rel=0.1)
-
-
-def test_the_eigenvalue_of_a_step_is_that_of_its_matrix():
-    flow = small_flow(projection=weighted(uneven)(), condition=NoCondition())
-    sampler = flow.setup.sampler(flow.stages[0])
-    drawn = list(sampler.batches(0, 0, 0, check=True))
-    theta, w = drawn[0].projection.dense(), drawn[0].weight
-    wanted = torch.linalg.eigvalsh((w * theta).T @ theta / len(theta))[-1]
-    found = largest_eigenvalue_of(drawn, sampler, flow.particles.stored[0].cloud)
-    assert 0.9 * wanted <= found <= wanted * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,8 @@ def test_a_model_that_learned_many_masks_takes_any_in_silence(tmp_path, images, 
     assert (seen == images.reshape(3, -1))[drawn.T].all()
 
 
-@pytest.mark.parametrize("amplifier", [1.0, 3.0])
-def test_a_small_version_is_enough_where_the_condition_says_so(amplifier, tmp_path, images):
-    saving(tmp_path, "digits", f"condition={{use: super-resolution, size: 4, amplifier: {amplifier}}}").run()
+def test_a_small_version_is_enough_where_the_condition_says_so(tmp_path, images):
+    saving(tmp_path, "digits", "condition={use: super-resolution, size: 4, amplifier: 3}").run()
     model = load_model(tmp_path)
     blocks = model.complete(images, device="cpu").x.reshape(4, 2, 4, 2, 3).mean(dim=(1, 3))
     given = (images.float().reshape(3, 64).T / 128 - 1).reshape(4, 2, 4, 2, 3).mean(dim=(1, 3))
@@ -114,7 +113,7 @@ def test_a_small_version_is_enough_where_the_condition_says_so(amplifier, tmp_pa
     assert (blocks - given).max() < 1 / 128 + 1e-4  # the noise in a grey level
 
 
-@pytest.mark.parametrize(("dequantise", "place"), [("none", 0.0), ("middle", 0.5), ("once", 0.5)])
+@pytest.mark.parametrize(("dequantise", "place"), [("none", 0.0), ("once", 0.5)])
 def test_pixels_are_given_where_those_of_the_data_are_in_their_grey_levels(
     dequantise, place, model, images, tmp_path
 ):

@@ -11,8 +11,7 @@ import torch
 
 import cswf_core.model.sampling
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow.transport import Lookup, displace_per_stratum
-from cswf_core.interfaces import Coordinates, Key, Rows
+from cswf_core.interfaces import Coordinates
 from cswf_core.model import load_model
 from cswf_core.model.requests import class_number, labels_by_number
 from cswf_core.recipe import build_flow
@@ -45,17 +44,6 @@ def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bi
     assert torch.equal(parts.x, many.x)
     assert heard[0] == ("sampling", 1, 3 * 40)
     assert heard[-1] == ("sampling", 3 * 40, 3 * 40)
-
-
-def test_samples_look_like_what_was_asked_for(model):
-    from sklearn.datasets import load_digits
-    from sklearn.neighbors import KNeighborsClassifier
-
-    real = load_digits()
-    neighbours = KNeighborsClassifier(5).fit((real.data + 0.5) * (2 / 17) - 1, real.target)
-    for digit in (0, 6):
-        drawn = model.sample(100, labels=digit, device="cpu")
-        assert (neighbours.predict(drawn.x.T.numpy()) == digit).mean() > 0.9
 
 
 @pytest.mark.parametrize("count", [10, 100, 997])
@@ -132,39 +120,6 @@ def test_a_class_that_was_never_in_the_data_is_possible_where_there_is_room(tmp_
     assert torch.isfinite(drawn.x).all()
     with pytest.raises(RunError, match="room for 5"):
         model.sample(4, labels=5, device="cpu")
-
-
-@pytest.mark.slow
-def test_classes_that_flow_apart_each_have_their_own_maps(tmp_path):
-    saving(tmp_path, "digits", "condition=separate", "schedule.steps=30").run()
-    model = load_model(tmp_path)
-    assert model.header.condition.strata == tuple(range(10))
-    zeros, ones = (model.sample(60, labels=c, device="cpu").images().float().mean(dim=0) for c in (0, 1))
-    assert zeros[0, 3:5, 3:5].mean() + 60 < ones[0, 3:5, 3:5].mean()  # a hole, and a stroke
-
-
-def test_what_ran_out_of_memory_in_one_class_is_not_moved_twice_in_another():
-    label = torch.arange(20) % 2
-    strata = [(label == stratum).nonzero()[:, 0] for stratum in (0, 1)]
-    position = torch.linspace(-1, 1, 5).expand(3, 5)
-    maps = [Lookup.of(position, move * torch.ones(3, 5), torch.empty(0)) for move in (0.5, -0.25)]
-    p = Key(1, "p").open().uniform(3, 20) - 0.5
-    failed, displace = [], Lookup.displace
-
-    def hungry(lookup, rows):
-        if lookup.pairs.mean() < 0 and not failed:
-            failed.append(lookup)
-            raise MemoryError
-        return displace(lookup, rows)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lookup, "displace", hungry)
-        rows = Rows.of(p.clone())
-        with pytest.raises(MemoryError):
-            displace_per_stratum(rows, strata, lambda number, part: maps[number].displace(part))
-        displace_per_stratum(rows, strata, lambda number, part: maps[number].displace(part))
-    assert failed
-    torch.testing.assert_close(rows.values, torch.where(label == 0, 0.5, -0.25).expand(3, 20))
 
 
 def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):
@@ -251,11 +206,6 @@ def test_coordinates_that_cannot_be_made_again_are_refused_before_the_first_step
     )
     with pytest.raises(PluginError, match="of_tensors must return the map whose tensors these are"):
         saving(tmp_path / "b", "digits", "coordinates=whitened").run()
-
-
-def test_a_float64_model_gives_float64_samples(tmp_path):
-    saving(tmp_path, "digits", "particles.precision=float64", "schedule.steps=2").run()
-    assert load_model(tmp_path).sample(2, device="cpu").x.dtype == torch.float64
 
 
 def test_noise_on_the_way_is_each_particle_s_own(tmp_path):
