@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cswf_core.bench import measure as measuring
-from cswf_core.bench.measure import durations, measure, measure_ceilings, time_parts, with_naive
+from cswf_core.bench.measure import measure, measure_ceilings, time_parts, with_naive
 from cswf_core.bench.report import as_text, sweep_as_text, swept
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.errors import RunError
@@ -98,13 +98,6 @@ def test_points_and_projections_without_patches_are_measured_too(shape, projecti
     assert found["sizes"]["stage_dimension"] == Space(shape).dimension
 
 
-def test_options_change_a_named_recipe_and_overrides_come_last(registry):
-    request = BenchRequest(recipe="digits", overrides=("schedule.directions=9",), particles=11, directions=8)
-    recipe = request.load(CPU, registry)
-    assert recipe.particles.count == 11
-    assert recipe.schedule.part.directions == 9
-
-
 def test_one_stage_of_a_pyramid_is_taken_with_its_first_step_size(registry):
     recipe = load_recipe("mnist-unconditional", registry=registry)
     space, projection = Space((1, 28, 28)), recipe.projection.part
@@ -131,12 +124,6 @@ def test_cpu_defaults_are_named_unless_everything_is_given():
 
 def test_ceilings_are_measured():
     assert min(measure_ceilings(CPU).values()) > 1e8
-
-
-def test_durations_are_one_for_each_call():
-    calls = []
-    assert len(durations(CPU, lambda: calls.append(1), 4)) == len(calls) == 4
-    assert durations(CPU, lambda: calls.append(1), 0) == []
 
 
 def test_growth_is_time_per_size_against_the_first_row(result):

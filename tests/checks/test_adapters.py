@@ -73,10 +73,7 @@ class Halved(Observation):
         (lambda t: t / 0, "finite numbers, got 1500 of 1500 that are NaN or infinite"),
         (lambda t: t.tolist(), "a tensor or a Projection, got list"),
         (lambda t: Spied(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
-        (
-            lambda t: t.requires_grad_(),
-            "sample must return .* without gradients, got one that requires grad",
-        ),
+        (lambda t: t.requires_grad_(), "sample must return .* without gradients, got one that requires grad"),
         (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_adapters.py:\d+\)"),
         (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_adapters.py:\d+\)"),
     ],

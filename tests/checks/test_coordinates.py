@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from cswf_core import checks
-from cswf_core.errors import DataError, PluginError
+from cswf_core.errors import PluginError
 from cswf_core.interfaces import Coordinates, Dataset, Key, LinearMap, Space
 from cswf_plugins.conditions.mask import Mask
-from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.uniform import Uniform
 from tests.checks.parts import OWNERS, named, refused, variant
 from tests.conftest import random_data, small_flow
@@ -95,11 +94,6 @@ def test_a_faulty_map_is_named(members, complaint):
 )
 def test_something_else_than_a_map_is_named(fit, complaint):
     refused(complaint, coordinates=variant(Mixing, fit=fit)())
-
-
-def test_what_a_plugin_says_of_the_data_is_passed_on():
-    with pytest.raises(DataError, match="needs images"):
-        small_flow(random_data(), coordinates=Whitened(), owners=OWNERS)
 
 
 def adapted(plugin: Coordinates) -> tuple[checks.CheckedCoordinates, LinearMap, Space, torch.Tensor]:

@@ -9,16 +9,7 @@ import torch
 
 from cswf_core import checks
 from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import (
-    BIN,
-    CDFEstimator,
-    Conditions,
-    Dataset,
-    DatasetSource,
-    FittedCDF,
-    Key,
-    Space,
-)
+from cswf_core.interfaces import BIN, CDFEstimator, Conditions, Dataset, DatasetSource, FittedCDF, Key, Space
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline

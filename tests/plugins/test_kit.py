@@ -13,14 +13,7 @@ from cswf_core.packed import LoadedImages, pack
 from cswf_core.plugins import KINDS, Registry
 from cswf_core.plugins.registry import LOAD_ONLY
 from cswf_core.recipe import choose
-from cswf_core.testing import (
-    KITS,
-    SUBJECTS,
-    FailedChecksError,
-    check_dataset,
-    check_plugin,
-    check_projection,
-)
+from cswf_core.testing import KITS, SUBJECTS, FailedChecksError, check_dataset, check_plugin, check_projection
 from cswf_core.testing.flows import SHARED
 from cswf_core.testing.outcome import in_words, run
 from tests.plugins.faulty import FAULTS, SOUND, BlindToBrightness, Steps
@@ -149,7 +142,7 @@ def test_all_failures_are_in_one_error_with_what_was_expected_and_what_came():
     assert failures == [
         "  - directions span the space: expected directions that span all 4 dimensions of 4, got 1 that no "
         "direction looks at (the mean of all coordinates is one: brightness, for images): particles would "
-        "never move along them",
+        "never move along them"
     ]
 
 

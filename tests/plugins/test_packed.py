@@ -144,10 +144,7 @@ def test_an_interrupted_pack_leaves_no_manifest_and_can_be_called_again(tmp_path
     packed(tmp_path, some_images(40), per_shard=2)
     with pytest.raises(KeyboardInterrupt):
         pack(bad, tmp_path, source={}, seed=0, per_shard=5, force=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "images-00000.npy",
-        "images-00001.npy",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images-00000.npy", "images-00001.npy"]
     with pytest.raises(
         DataError, match=r"has no manifest.json: it was not packed, or packing was interrupted; call"
     ):

@@ -11,7 +11,7 @@ import click
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
-from mkdocs.exceptions import Abort, PluginError
+from mkdocs.exceptions import PluginError
 
 from cswf_core import hookspecs, interfaces
 from cswf_core.fields import options
@@ -60,25 +60,6 @@ def test_search_works_in_a_folder_opened_from_disk(site, tmp_path):
     address = f"{(site / 'index.html').as_uri()}?q=amplifier"
     shown = completed(CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path}", address)
     assert re.search(r">\d+ matching documents<", shown.stdout), shown.stderr
-
-
-@pytest.mark.parametrize(
-    ("fault", "files"),
-    [
-        ("a link to a page that is not there", {"index.md": "[a](b.md)"}),
-        ("a link to an anchor that is not there", {"index.md": "[a](#nowhere)"}),
-        ("a page that the navigation lacks", {"index.md": "text", "other.md": "text"}),
-    ],
-)
-def test_a_fault_of_a_page_is_an_error(fault, files, tmp_path):
-    (tmp_path / "docs").mkdir()
-    for name, text in files.items():
-        (tmp_path / "docs" / name).write_text(text)
-    places = {"docs_dir": str(tmp_path / "docs"), "site_dir": str(tmp_path / "site")}
-    bare = {"hooks": [], "plugins": [], "extra_css": []}
-    config = load_config(str(ROOT / "mkdocs.yml"), **places, **bare, nav=["index.md"], strict=True)
-    with pytest.raises(Abort):
-        build(config)
 
 
 def test_hooks_and_all_that_plugins_derive_from_or_import_is_documented(page):

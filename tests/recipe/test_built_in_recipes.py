@@ -168,14 +168,6 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
         assert np.load(tmp_path / "samples.npz")["points"].shape == (200, 2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mnist-class", "fashion-mnist-inpainting"])
-def test_a_recipe_runs_shortened_on_all_of_its_data(name, tmp_path, registry):
-    skip_without(load_recipe(name, registry=registry).data.name)
-    recipe = load_recipe(name, ["schedule.scale=0.01", "particles.count=200"], registry=registry)
-    assert launch(recipe, RunFolder(tmp_path / "run"), device="cpu")["status"] == "done"
-
-
 def test_all_experiments_of_the_paper_have_their_recipes():
     assert len(EXPERIMENTS) == 11
     for name in EXPERIMENTS:
