@@ -34,26 +34,17 @@ def result(timed):
     return with_naive(timed(SMALL), CPU)
 
 
-def test_sizes_are_those_asked_for_and_every_part_of_a_step_has_its_time_and_its_work(result):
-    sizes = {"particles": 30, "data": 40, "directions": 20, "shape": [3, 8, 8], "patch": 3, "classes": 0}
-    assert sizes.items() <= result["sizes"].items()
-    assert (result["sizes"]["dimension"], result["sizes"]["stage_dimension"]) == (192, 192)
+def test_every_part_of_a_step_has_its_time_and_its_work(result):
+    """`tests/cli/test_bench.py` has the sizes, the speedup and what is printed."""
     assert (result["stage"], result["products"]) == ("(8×8) [3]", "float32")
-    assert len(result["step_ms_all"]) == 2
-    assert min(result["step_ms_all"]) > 0
-    assert result["speedup"] == pytest.approx(result["naive_ms"] / result["step_ms"])
-    assert min(result["peak_memory_bytes"], result["naive_peak_memory_bytes"]) > 0
+    assert min(*result["step_ms_all"], result["peak_memory_bytes"], result["naive_peak_memory_bytes"]) > 0
     assert {"draw", "project", "back-project", "move"} <= result["parts"].keys()
     project = result["parts"]["project"]
     assert min(project["ms"], project["flops"], project["bytes"]) > 0
-    assert project["bandwidth_fraction"] == pytest.approx(project["bytes"] / project["ms"] * 1e3 / 1e9)
-    assert project["matrix_fraction"] == pytest.approx(project["flops"] / project["ms"] * 1e3 / 1e9)
     assert result["step"]["ms"] == result["step_ms"]
     assert result["step"]["bytes"] == sum(part["bytes"] for part in result["parts"].values())
     assert (result["versions"]["torch"], result["device"]["type"]) == (torch.__version__, "cpu")
-    text = as_text(result)
-    assert "back-project" in text
-    assert f"speedup {result['speedup']:.2f}" in text
+    assert "back-project" in as_text(result)
 
 
 def test_bytes_are_those_of_the_sizes(timed):
@@ -84,18 +75,21 @@ def test_parts_that_nobody_knows_come_last_and_the_stopwatch_is_taken_out_of_the
     assert type(flow.clock) is Clock
 
 
-def test_coarse_stages_and_classes_are_measured_in_their_own_dimensions(timed):
-    found = timed(attrs.evolve(SMALL, resolution=(4, 4), classes=5))
-    assert (found["sizes"]["dimension"], found["sizes"]["stage_dimension"]) == (192, 48)
-    assert found["sizes"]["condition_length"] == 5
-    assert found["condition"] == "one-hot"
-
-
-@pytest.mark.parametrize(("shape", "projection"), [((5,), None), ((1, 4, 4), "uniform")])
-def test_points_and_projections_without_patches_are_measured_too(shape, projection, timed):
-    found = timed(attrs.evolve(SMALL, shape=shape, projection=projection))
-    assert found["projection"] == "uniform"
-    assert found["sizes"]["stage_dimension"] == Space(shape).dimension
+@pytest.mark.parametrize(
+    ("changes", "projection", "dimension", "length"),
+    [
+        ({"resolution": (4, 4), "classes": 5}, "conv-stack", 48, 5),
+        ({"shape": (5,), "projection": None}, "uniform", 5, 0),
+        ({"shape": (1, 4, 4), "projection": "uniform"}, "uniform", 16, 0),
+    ],
+)
+def test_coarse_stages_classes_points_and_projections_without_patches_are_measured(
+    changes, projection, dimension, length, timed
+):
+    found = timed(attrs.evolve(SMALL, **changes))
+    assert found["projection"] == projection
+    assert found["sizes"]["stage_dimension"] == dimension
+    assert found["sizes"]["condition_length"] == length
 
 
 def test_one_stage_of_a_pyramid_is_taken_with_its_first_step_size(registry):

@@ -178,8 +178,3 @@ def test_a_recipe_names_the_plugin_and_the_parameter_that_its_schedule_needs(csw
         f"{recipe}:4:8: projection 'axis' (axes.py): the schedule asks for patches of 3×3"
     )
     assert 'give the class Axis the line patch: int = parameter("…", default=3)' in refusal
-    dilated = recipe.read_text().replace("[5]", "[5] dilation=2").replace("axis", "data-covariance")
-    recipe.write_text(dilated)
-    refusal = cswf.refusal("check", recipe)
-    assert "has no parameter 'dilation'" in refusal
-    assert 'the line dilation: int = parameter("…", default=2)' in refusal

@@ -8,7 +8,7 @@ import torch
 
 from cswf_core import build_flow
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Comparison, Dataset, Key, Space
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.datasets.npz import Npz
@@ -38,13 +38,6 @@ def test_joint_directions_have_the_lengths_that_their_rule_says(joint):
         # On the sphere of ℝⁿ a squared coordinate is Beta(½, (n−1)/2), with variance 2(n−1)/(n²(n+2)).
         expected = 2 * 9 / (100 * 12)
         assert float(joint_theta.square().var(dim=0).mean()) == pytest.approx(expected, rel=0.05)
-
-
-def test_one_hot_projects_as_a_product_with_unit_vectors():
-    labels = torch.tensor([2, 0, 1, 2])
-    theta_y = draw().normal(5, 3)
-    expected = theta_y @ torch.nn.functional.one_hot(labels, 3).double().T
-    assert torch.equal(OneHot().project(theta_y, Conditions(labels)), expected)
 
 
 def test_digits_are_all_there():

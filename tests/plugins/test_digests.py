@@ -5,13 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import attrs
-import pytest
-
 import cswf_plugins
-from cswf_core.interfaces import Owner
 from cswf_core.plugins import Registry
-from cswf_core.plugins import plugin as digests_module
 from cswf_core.recipe import Recipe, load_recipe
 from tests.plugins.conftest import GOOD
 
@@ -36,18 +31,6 @@ def test_the_digest_of_a_package_is_that_of_all_its_python_files(registry):
     owner = load(registry).projection.plugin.owner
     assert owner.sha256 == expected.hexdigest()
     assert owner.sha256 not in str(owner)
-
-
-def test_a_package_is_read_once_and_only_for_a_recipe(monkeypatch):
-    monkeypatch.setattr(digests_module, "digest_of", lambda files: (read.append(len(files)), "0" * 64)[1])
-    digests_module._digest_of_top.cache_clear()
-    read: list[int] = []
-    registry = Registry.discover(environment={})
-    assert not read
-    for _ in range(2):
-        load(registry)
-    assert len(read) == 1
-    digests_module._digest_of_top.cache_clear()
 
 
 def test_a_module_that_is_its_own_package_has_a_digest_of_its_own(install):
@@ -98,15 +81,3 @@ def test_facts_name_every_plugin_that_takes_part_once_and_in_order(tmp_path):
     again = load_recipe(recipe.resolved(), registry=recipe.registry)
     assert again.projection == recipe.projection
     assert again.resolved() == recipe.resolved()
-
-
-def test_code_without_a_file_has_no_digest():
-    assert digests_module.package_digest("nowhere.at.all") == ""
-    assert attrs.evolve(Owner("cdf", "a", "b", "1")).sha256 == ""
-
-
-@pytest.mark.parametrize("name", ["a", "a/b"])
-def test_a_path_and_its_bytes_both_count(tmp_path, name):
-    file = tmp_path / "file"
-    file.write_bytes(b"1")
-    assert digests_module.digest_of({name: file}) != digests_module.digest_of({"c": file})

@@ -99,10 +99,8 @@ def test_a_recipe_writes_the_limit_as_a_size(tmp_path):
     [
         (header("(400000000000,)") + bytes(48), "'points' has 1,600,.* bytes by its header and 1.. by the dir"),
         (header("(4, 3)") + bytes(47), "by its header and .* by the directory"),
-        (header("(4, 3)") + bytes(49), "by its header and .* by the directory"),
         (header("(-4, 3)") + bytes(48), "its header is not that of an array of numbers"),
         (header("(" + "9" * 30 + ",)"), "it cannot have the shape"),
-        (header("(99999999999999999, 99999999999999999)"), "by its header"),
         (header("(" + "1," * 40 + ")") + bytes(4), "it cannot have the shape"),
         (header("(4, 3)", "'|O'") + bytes(48), "it has Python objects, which are not read"),
         (header("(4, 3)", "[('a', '<f4')]") + bytes(48), "its header is not that of an array of numbers"),
@@ -110,7 +108,6 @@ def test_a_recipe_writes_the_limit_as_a_size(tmp_path):
         (header("(99999999999999,)", "'<U0'"), "have no bytes"),
         (header("__import__('os').abort()") + bytes(48), "its header is not that of an array of numbers"),
         (b"\x93NUMPY\x03\x00\xff\xff\xff\x7f", "its header has 2,147,483,647 bytes"),
-        (b"\x93NUMPY\x09\x00", "it does not begin as an array does"),
         (b"", "it does not begin as an array does"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_direction_looks_at_one_patch_anywhere_on_the_grid(sampler):
 
 
 def test_locally_connected_filters_are_even_within_their_patch():
-    theta = LocallyConnected(patch=3).sample(Space((2, 30, 30)), 20000, draw())
+    theta = LocallyConnected(patch=3).sample(Space((2, 14, 14)), 20000, draw())
     inside = theta[(theta != 0).sum(dim=1) == 18]
     values = inside[inside != 0].reshape(-1, 18)
     torch.testing.assert_close(
@@ -83,8 +83,10 @@ def test_a_patch_as_large_as_the_grid_is_the_whole_grid(sampler):
     assert torch.equal(sampler.sample(GRID, 5, draw()), Uniform().sample(GRID, 5, draw()))
 
 
-@pytest.mark.parametrize("patch", [7, 9, 15])
-@pytest.mark.parametrize("sampler", [LocallyConnected(), ConvStack(), ConvStack(width=4, units=50)])
+@pytest.mark.parametrize(
+    ("sampler", "patch"),
+    [(LocallyConnected(), 7), (ConvStack(), 15), (ConvStack(width=4, units=50), 9)],
+)
 def test_a_patch_as_large_as_the_grid_is_placed_and_cut_off_if_the_recipe_says_so(sampler, patch):
     space = Space((2, 7, 7))
     theta = (
@@ -159,8 +161,7 @@ def test_directions_of_networks_are_the_gradients_of_real_ones(shape, dilation, 
             torch.testing.assert_close(theta[n, u], expected / expected.norm(), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize(("row", "column"), [(0, 0), (1, 4)])
+@pytest.mark.parametrize(("layers", "dilation", "row", "column"), [(1, 1, 0, 0), (3, 1, 0, 0), (3, 2, 1, 4)])
 def test_networks_have_the_variance_of_paths_that_stay_on_the_grid(layers, dilation, row, column):
     """Where a corner cuts paths off on their way, a filter is weaker than the window of the direct way."""
     networks, width, side = 600, 20, 2 * layers + 1
@@ -269,8 +270,7 @@ def test_orthogonal_matrices_are_uniform():
     assert float(q.square().square().mean()) == pytest.approx(1 / 5, abs=0.01)  # uniform on the sphere of ℝ³
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("patch", [3, 9])
+@pytest.mark.parametrize(("exponent", "patch"), [(0.5, 3), (1.0, 3), (1.0, 9)])
 def test_filters_have_a_power_of_the_inverse_covariance(exponent, patch):
     space = Space((1, 9, 9))
     line = torch.linspace(0.2, 2, 81).double()
@@ -440,18 +440,14 @@ def test_shares_are_of_their_sum_and_families_come_one_after_the_other():
         LowRank(plane=0.0, separable=0.0, oriented=0.0, dense=0.0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("absent", [None, *FAMILIES])
+@pytest.mark.parametrize("absent", FAMILIES)
 @pytest.mark.parametrize("space", GRIDS, ids=str)
-def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(space, absent, dtype):
+def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(space, absent):
     for patch in (1, 3, 9):
-        sampler = LowRank(patch=patch) if absent is None else LowRank(patch=patch, **{absent: 0.0})
         for count in (1, 2, 50):
-            theta = sampler.sample(space, count, draw(dtype=dtype))
+            theta = LowRank(patch=patch, **{absent: 0.0}).sample(space, count, draw(dtype=torch.float32))
             assert theta.shape == (count, space.dimension)
-            assert theta.dtype == dtype
-            torch.testing.assert_close(theta.norm(dim=1), torch.ones(count, dtype=dtype))
-            assert torch.equal(theta, sampler.sample(space, count, draw(dtype=dtype)))
+            torch.testing.assert_close(theta.norm(dim=1), torch.ones(count))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -471,7 +467,7 @@ def test_a_single_pixel_has_a_direction_even_if_a_random_number_is_0(space, fami
 
 
 @pytest.mark.parametrize(
-    ("space", "patch"), [(Space((3, 7, 7)), 7), (Space((1, 8, 8)), 5), (Space((1, 6, 9)), 3)]
+    ("space", "patch"), [(Space((3, 5, 5)), 5), (Space((1, 8, 8)), 5), (Space((1, 6, 9)), 3)]
 )
 def test_no_direction_is_drawn_more_than_twice_as_often_as_others(space, patch):
     d = space.dimension

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -199,29 +198,6 @@ def test_an_unknown_name_suggests_the_nearest_and_blames_a_broken_plugin(install
         discover().find("projection", "one-hot")
     with pytest.raises(PluginError, match="unknown condition 'other:one-hot'; did you mean 'one-hot'"):
         discover().find("condition", "other:one-hot")
-
-
-def test_a_plugin_may_watch_flows(install, cswf, tmp_path):
-    code = GOOD.replace("{name}", "axis") + (
-        "\n@hookimpl\ndef after_step(state):\n"
-        f"    open({str(tmp_path / 'seen')!r}, 'a').write(f'{{state.total_step}} ')\n"
-    )
-    install("watcher", code)
-    small = ["particles.count=10", "schedule.steps=2", "schedule.directions=5"]
-    cswf.output("run", "digits", "projection=axis", *small, "--out", tmp_path / "out", "--device", "cpu")
-    assert (tmp_path / "seen").read_text() == "1 2 "
-    plugins = json.loads((tmp_path / "out/run.json").read_text())["plugins"]
-    digest = plugins["projection"].pop("sha256")
-    assert re.fullmatch("[0-9a-f]{64}", digest)
-    assert plugins["projection"] == {"name": "axis", "distribution": "watcher", "version": "1.0"}
-
-
-def test_a_plugin_that_returns_wrong_directions_is_named_on_the_command_line(install, cswf, tmp_path):
-    install("acme-axes", GOOD.replace("{name}", "axis"))
-    options = ("projection={use: axis, sign: 2}", "--out", tmp_path / "out", "--quiet")
-    said = "sample must return directions of unit length, got length 2 in row 0"
-    assert cswf.refusal("run", "digits", *options) == f"projection 'axis' (acme-axes 1.0): {said}\n"
-    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "failed"
 
 
 def test_the_table_and_its_json(install, cswf):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 import pytest
@@ -135,16 +134,6 @@ def test_what_is_unknown_or_lacks_words_is_refused():
 def test_names_lead_to_their_explanation(page):
     assert 'href="shared.html#cswf_core.errors.DataError"><code>DataError</code>' in page(
         "reference/contracts/dataset"
-    )
-    file = SimpleNamespace(file=SimpleNamespace(src_uri="reference/hooks.md"))
-    alone = (
-        "<pre><code>Draw</code></pre><h2><code>Draw</code></h2><a href=''><code>Draw</code></a><code>x</code>"
-    )
-    assert hooks.on_page_content(alone, page=file) == alone
-    linked = hooks.on_page_content("<code>Draw.skip</code>", page=file)
-    assert (
-        linked
-        == '<autoref optional identifier="cswf_core.interfaces.draw.Draw.skip"><code>Draw.skip</code></autoref>'
     )
 
 
