@@ -84,10 +84,6 @@ def the_same_in_every_batch(self, space, count, draw):
 StrayNumbers = directions("StrayNumbers", lambda theta, draw: unit(torch.randn_like(theta)))
 Misspelt = variant("Misspelt", Sphere, tempred=True)
 CitesInWords = variant("CitesInWords", Sphere, references=("Du et al., ICML 2023",))
-TooLong = directions("TooLong", lambda theta, draw: theta * 1.0001)
-NowAndThenNothing = directions(
-    "NowAndThenNothing", lambda theta, draw: torch.where(draw.uniform(len(theta), 1) < 0.003, torch.nan, theta)
-)
 BlindToBrightness = directions("BlindToBrightness", blind_to_brightness)
 OnlyRows = variant("OnlyRows", Sphere, sample=only_rows)
 CpuAlways = directions("CpuAlways", on_the_cpu)
@@ -145,13 +141,6 @@ def fitting(name, fitted=Ranks, **members):
     return variant(name, Steps, fit=lambda self, values: type(name, (fitted,), members)(values))
 
 
-def falling(self, z):
-    level = Ranks.cdf(self, z)
-    return torch.where(level > 0.9, level - 0.05, level)
-
-
-Falling = fitting("Falling", cdf=falling)
-Upside = fitting("Upside", icdf=lambda self, a: Ranks.icdf(self, 1 - a))
 WithUnscaled = fitting("WithUnscaled", Unscaled)
 
 
@@ -281,7 +270,6 @@ def loading(name, x, **members):
     return variant(name, Noise, load=lambda self, draw: Dataset(x(draw), Space((1, 4, 4)), **members))
 
 
-OutOfRange = loading("OutOfRange", lambda draw: draw.uniform(16, 40) * 255)
 OtherEachTime = loading("OtherEachTime", lambda draw: torch.rand(16, 40))
 BetweenLevels = loading("BetweenLevels", lambda draw: draw.uniform(16, 40) * 1.9 - 0.95, bin_width=1 / 128)
 
@@ -360,8 +348,6 @@ FAULTS = [
     ("projection", StrayNumbers, "a resumed flow has the same bits"),
     ("projection", Misspelt, "no name is a misspelling"),
     ("projection", CitesInWords, "references are bibtex entries"),
-    ("projection", TooLong, "directions have unit length"),
-    ("projection", NowAndThenNothing, "directions are finite"),
     ("projection", BlindToBrightness, "directions span the space"),
     ("projection", OnlyRows, "oblong images are taken"),
     ("projection", CpuAlways, "the device is that of the draw"),
@@ -369,8 +355,6 @@ FAULTS = [
     ("projection", TheSameInEveryBatch, "batches of a step differ"),
     ("projection", Remembering, "earlier draws change nothing"),
     ("projection", WrongAdjoint, "an operator agrees with its matrix"),
-    ("cdf", Falling, "a cdf never falls"),
-    ("cdf", Upside, "an inverse never falls"),
     ("cdf", WithUnscaled, "a short flow comes nearer to the data"),
     ("cdf", WithUnscaled, "an inverse stays near the values"),
     ("cdf", WithUnscaled, "transport agrees with sorting"),
@@ -384,7 +368,6 @@ FAULTS = [
     ("schedule", TurnsAround, "step sizes are finite and not negative"),
     ("schedule", AnotherPlanEachTime, "the same stages come again"),
     ("coordinates", WrongTranspose, "the adjoint is the transpose"),
-    ("dataset", OutOfRange, "pixels lie in their range"),
     ("dataset", OtherEachTime, "data follow from their key"),
     ("dataset", BetweenLevels, "pixels are grey levels"),
     ("metric", OrderMatters, "the order of generated samples does not matter"),

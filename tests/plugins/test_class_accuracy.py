@@ -52,38 +52,6 @@ def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     assert metric.compute(compare(digits, noise, bench=bench)).scores["class_accuracy"] < 0.3
 
 
-@pytest.mark.slow
-def test_held_out_images_are_the_ceiling_where_there_are_any(digits):
-    seen, unseen = digits.take(torch.arange(500)), digits.take(torch.arange(500, 600))
-    wrong = attrs.evolve(unseen, conditions=Conditions(labels=(unseen.conditions.labels + 1) % 10))
-    result = ClassAccuracy(steps=50, batch=64).compute(compare(seen, unseen, held_out=wrong))
-    assert result.scores["class_accuracy"] + result.scores["class_accuracy_real"] <= 1
-    assert "trained on 500 real images in 50 steps of 64" in result.protocol
-    assert "its accuracy on 100 held-out ones" in result.protocol
-    assert "right about only" in result.notes[0]
-
-
-@pytest.mark.slow
-def test_the_same_draw_gives_the_same_network_and_another_gives_another(digits):
-    some, metric = digits.take(torch.arange(400)), ClassAccuracy(steps=8, batch=50)
-
-    def learnt(seed: int, before: int = 0) -> tuple[dict[str, float], list[torch.Tensor]]:
-        """Scores and weights, after whatever else has been drawn."""
-        torch.manual_seed(before)
-        comparison = attrs.evolve(compare(some, some), draw=Key(seed, "metric").open())
-        comparison.draw.normal(1 + before)
-        comparison.draw.host.normal(size=1 + before)
-        network, *_ = metric._trained(comparison, some)
-        return metric.compute(comparison).scores, list(network.parts.state_dict().values())
-
-    scores, weights = learnt(0)
-    again, same = learnt(0, before=3)
-    assert scores == again
-    assert all(map(torch.equal, weights, same))
-    _, others = learnt(1)
-    assert not any(torch.equal(w, o) for w, o in zip(weights, others, strict=True) if w.ndim > 1)
-
-
 def test_nothing_global_is_changed_or_depended_on(digits):
     some = digits.take(torch.arange(60))
     cudnn = torch.backends.cudnn

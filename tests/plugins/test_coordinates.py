@@ -9,7 +9,6 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Dataset, Key, Space
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.conditions.none import NoCondition
-from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.coordinates import principal
 from cswf_plugins.coordinates.plain import Plain
 from cswf_plugins.coordinates.principal import Principal
@@ -116,28 +115,6 @@ def test_exponent_0_is_plain_up_to_rounding(space):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@KINDS
-def test_a_map_made_of_its_tensors_is_the_same(kind, dtype):
-    space = SPACES[0]
-    x = smooth(space, dtype=dtype)
-    plugin = kind(exponent=0.8)
-    W = plugin.fit(space, x)
-    again = plugin.of_tensors(space, {name: part.clone() for name, part in W.tensors().items()}, x)
-    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
-    for method in ("enter", "leave", "adjoint", "coloured"):
-        one, other = (getattr(each, method)(x) for each in (W, again))
-        assert one.dtype == other.dtype == dtype
-        torch.testing.assert_close(other, one, **tolerance)
-
-
-def test_coloured_noise_has_the_variances_of_the_data():
-    space = SPACES[1]
-    W = Whitened().fit(space, smooth(space))
-    root = matrix(W.coloured, space.dimension)
-    torch.testing.assert_close(basis(W) @ root @ root.T @ basis(W).T, torch.diag(W.variances))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("exponent", EXPONENTS)
 @KINDS
 def test_images_that_are_all_alike_are_left_as_they_are(kind, exponent, dtype):
@@ -172,10 +149,3 @@ def test_plain_has_no_map_and_is_the_default_of_recipes():
     flow = build_flow(load_recipe("digits"), device="cpu")
     assert isinstance(flow.parts.coordinates.plugin, Plain)
     assert flow.setup.W is None
-
-
-@pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=3.0)])
-def test_plain_gives_the_bits_of_a_flow_without_coordinates(condition):
-    parts = {"condition": condition, "dtype": torch.float32}
-    named = small_flow(coordinates=Plain(), **parts).run()
-    assert torch.equal(named.x, small_flow(**parts).run().x)

@@ -13,8 +13,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.flow.stability import longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
-from cswf_core.kernels.patches import around
-from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
+from cswf_plugins.projections.conv_stack import ConvStack, distinct
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.exemplars import RIDGE, Exemplars, pieces
 from cswf_plugins.projections.high_pass import HighPass
@@ -159,28 +158,6 @@ def test_directions_of_networks_are_the_gradients_of_real_ones(shape, dilation, 
         for u, (row, column) in enumerate(places):
             expected = stack_gradient(weights, (u + n) % width, row, column, shape, dilation)
             torch.testing.assert_close(theta[n, u], expected / expected.norm(), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize(("layers", "dilation", "row", "column"), [(1, 1, 0, 0), (3, 1, 0, 0), (3, 2, 1, 4)])
-def test_networks_have_the_variance_of_paths_that_stay_on_the_grid(layers, dilation, row, column):
-    """Where a corner cuts paths off on their way, a filter is weaker than the window of the direct way."""
-    networks, width, side = 600, 20, 2 * layers + 1
-    numbers = draw()
-    weights = [numbers.normal(networks, width, v, 3, 3) for v in (1, *[width] * (layers - 1))]
-    inside, paths = [], []
-    for centre, length in ((row, 6), (column, 5)):
-        places, on_grid = around(torch.tensor(centre), side, dilation, length)
-        step = sum(torch.diag(torch.ones(length - abs(k)), k) for k in (-dilation, 0, dilation)).double()
-        walks = torch.linalg.matrix_power(step, layers)[centre]  # of L steps that never leave the line
-        inside.append(on_grid)
-        paths.append(torch.where(on_grid, walks[places.clamp(0, length - 1)], 0))
-    expected = torch.outer(*paths)
-    window_inside = (inside[0][:, None] & inside[1]).expand(networks, width, side, side)
-    filters = gradients(weights, torch.arange(width).expand(networks, width), window_inside)
-    measured = filters.square().mean(dim=(0, 1, 2))
-    assert torch.equal(measured != 0, expected != 0)
-    measured, expected = measured / measured.sum(), expected / expected.sum()
-    torch.testing.assert_close(measured, expected, atol=0.05 * float(expected.max()), rtol=0)
 
 
 def test_units_of_a_network_are_different_and_uniform_in_every_order():
@@ -383,20 +360,6 @@ def test_flat_profiles_are_constant_across_their_angle_and_others_are_products(s
             other = np.interp(math.cos(angle) * columns - math.sin(angle) * rows, knots, across[number - 40])
             expected = expected * other
         np.testing.assert_allclose(plane, expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("flat", [0.0, 0.25, 1.0])
-def test_a_share_of_the_oriented_filters_is_flat(flat):
-    """On a grid, those that depend on the distance along the angle alone: pixels at right angles are alike."""
-    theta = only("oriented", patch=9, flat=flat).sample(Space((1, 9, 9)), 40, draw()).reshape(40, 9, 9)
-    again = draw()
-    angles = (again.uniform(40, 1, 1) * math.pi).flatten()
-    rows, columns = (each - 4 for each in torch.meshgrid(torch.arange(9), torch.arange(9), indexing="ij"))
-    found = 0
-    for plane, angle in zip(theta, angles, strict=True):
-        order = (angle.cos() * rows + angle.sin() * columns).flatten().argsort()
-        found += bool(plane.flatten()[order].diff().abs().mean() < 0.5 * plane.std())  # a line without jumps
-    assert found == flat * 40
 
 
 def test_patches_fade_out_through_the_window_and_lie_anywhere():

@@ -174,13 +174,6 @@ def test_running_sums_are_added_up_in_blocks_of_16(n):
     assert torch.equal(sums[:, :256], torch.tensor(expected, dtype=torch.float64))
 
 
-def test_sums_of_more_than_16_blocks_add_up_the_blocks_in_blocks_of_16_too():
-    terms = rows(1, 1000).abs()
-    totals = [block_sums(terms[0, start : start + 16].tolist())[-1] for start in range(0, 992, 16)]
-    expected = block_sums(totals)[-1] + block_sums(terms[0, 992:].tolist())[-1]
-    assert float(running_sums(terms)[0, -1]) == expected
-
-
 @pytest.mark.parametrize("pieces", [1, 2, 30])
 def test_by_the_released_rule_a_constant_row_is_a_point_mass(pieces):
     estimator = Spline(knots=pieces + 1, rule="released")
