@@ -107,15 +107,6 @@ def test_one_stage_of_a_pyramid_is_taken_with_its_first_step_size(registry):
         measuring.SingleStage(schedule, 99, 1).stages(space, projection)
 
 
-def test_cpu_defaults_are_named_unless_everything_is_given():
-    assert "particles 2,000" in BenchRequest().note(CPU)
-    assert "shape 3×16×16" in BenchRequest(particles=5).note(CPU)
-    assert "particles" not in BenchRequest(particles=5).note(CPU)
-    assert SMALL.note(CPU) == ""
-    assert BenchRequest(recipe="digits").note(CPU) == ""
-    assert BenchRequest().note(torch.device("cuda")) == ""
-
-
 def test_ceilings_are_measured():
     assert min(measure_ceilings(CPU).values()) > 1e8
 

@@ -267,17 +267,11 @@ def transported(image):
 
 @pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf, torch.inf], [torch.nan, torch.inf]])
 def test_any_number_that_is_none_is_found(bad):
-    value = torch.ones(10, 10)
+    value = torch.full((10, 10), 1e38)  # large, and fine, though their sum is not finite
     assert transported(value) is value
     value[3, : len(bad)] = torch.tensor(bad)
     with pytest.raises(PluginError, match=f"{len(bad)} of 100 that are NaN or infinite"):
         transported(value)
-
-
-def test_numbers_may_be_large_though_their_sum_is_not_finite():
-    value = torch.full((10, 10), 1e38)
-    assert not torch.isfinite(value.sum())
-    assert transported(value) is value
 
 
 @pytest.mark.parametrize(

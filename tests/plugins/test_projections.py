@@ -102,13 +102,6 @@ def test_a_patch_as_large_as_the_grid_is_placed_and_cut_off_if_the_recipe_says_s
     torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
 
 
-def test_a_placed_patch_on_a_single_pixel_is_a_uniform_direction_of_its_channels():
-    space = Space((3, 1, 1))
-    for sampler in (LocallyConnected(), ConvStack(), ConvStack(width=20)):
-        sampler = attrs.evolve(sampler, patch=1, covering="placed")
-        assert torch.equal(sampler.sample(space, 5, draw()), Uniform().sample(space, 5, draw()))
-
-
 @pytest.mark.parametrize(
     ("sampler", "complaint"),
     [

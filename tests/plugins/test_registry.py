@@ -18,14 +18,6 @@ def discover(load: str | None = None, plugins_dir: Path | None = None) -> Regist
     return Registry.discover(plugins_dir, {} if load is None else {"CSWF_LOAD_PLUGINS": load})
 
 
-def test_built_ins_come_through_the_door(registry):
-    owners = {(p.owner.kind, p.owner.name): p.owner.distribution for p in registry.plugins}
-    assert owners["projection", "uniform"] == "cswf"
-    kinds = {"projection", "cdf", "condition", "schedule", "coordinates", "dataset", "metric", "observer"}
-    assert {kind for kind, _ in owners} == kinds
-    assert not registry.broken
-
-
 def test_an_installed_plugin_is_found_with_its_distribution_and_version(install):
     install("acme-axes", GOOD.replace("{name}", "axis"), "2.5")
     owner = discover().find("projection", "axis").owner
@@ -205,19 +197,8 @@ def test_the_table_and_its_json(install, cswf):
     install("one", GOOD.replace("{name}", "axis"))
     install("two", GOOD.replace("{name}", "axis"))
     rows = json.loads(cswf("plugins", "--json").out)
-    keys = [
-        "kind",
-        "name",
-        "distribution",
-        "version",
-        "status",
-        "summary",
-        "error",
-        "note",
-        "parameters",
-        "hooks",
-    ]
-    assert all(list(row) == keys for row in rows)
+    keys = "kind name distribution version status summary error note parameters hooks"
+    assert all(list(row) == keys.split() for row in rows)
     by_owner = {(row["distribution"], row["name"]): row for row in rows}
     assert by_owner["cswf", "uniform"]["status"] == "ok"
     assert by_owner["bad", "main"]["status"] == "broken"

@@ -11,12 +11,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from cswf_core.fields import kind_of
 from cswf_core.interfaces import Owner
-from cswf_core.nodes import Location, parse
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe import RecipeError, build_flow, builtin_recipes, choose, load_recipe
-from cswf_core.recipe.recipe import _RecipeReader
 from cswf_core.recipe.render import flattened, from_yaml, origin_of_every_value, to_yaml, with_origins
 from cswf_core.recipe.sections import KEYS
 
@@ -333,14 +330,6 @@ def test_a_section_with_a_default_plugin_needs_no_use_and_numbers_may_be_texts_o
     assert (recipe.cdf.name, recipe.cdf.part.bins) == ("histogram", 64)
     assert origin_of_every_value(recipe)["cdf.use"] == "default"
     assert (recipe.name, recipe.particles.count) == ("123", 1000)
-
-
-def test_items_of_a_tuple_have_each_their_type(registry):
-    reader = _RecipeReader(registry)
-    node = parse("[1, x]", Location("r"), [])
-    assert reader.value(node, kind_of(tuple[int, str]), "pair") == (1, "x")
-    with pytest.raises(RecipeError, match=r"r:1:5: pair\.1 must be a whole number, got the text 'x'"):
-        reader.value(node, kind_of(tuple[str, int]), "pair")
 
 
 def test_a_circle_through_several_files_is_shown_and_a_link_in_a_circle_refused(write, registry, tmp_path):

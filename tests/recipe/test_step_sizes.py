@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeGuard
 
 import attrs
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from cswf_core.flow import stability
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.stability import largest_eigenvalue, safe_step
+from cswf_core.flow.stability import largest_eigenvalue
 from cswf_core.interfaces import Key, ProjectionSampler, Space, Stage, Upsampling
 from cswf_core.recipe import Recipe
 from cswf_plugins.coordinates.plain import Plain
@@ -50,11 +49,6 @@ def filters_of(flow: Flow, stage: Stage) -> ProjectionSampler:
     return Uniform() if plugin.covering == "whole" else plugin
 
 
-def laborious(plugin: ProjectionSampler) -> bool:
-    """Whether filters are those of deep networks."""
-    return isinstance(plugin, ConvStack) and plugin.width is not None and plugin.patch > 5
-
-
 SMALL = 500
 """Below so many dimensions the engine's own estimate takes no more than a second."""
 
@@ -77,11 +71,6 @@ def as_dense(flow: Flow, stage: Stage) -> ProjectionSampler:
     patch, dilation = (of.patch, of.dilation) if pieces is None else (pieces.patch, pieces.dilation)
     whole = covers(patch, *grid_of(stage, flow.data.space).shape[1:])
     return Uniform() if whole else ConvStack(patch=patch, dilation=dilation, power=of.power, covering="whole")
-
-
-def has_closed_form(filters: ProjectionSampler, stage: Stage) -> TypeGuard[Closed]:
-    """Whether λ of a stage can be reckoned from the variances of its filters."""
-    return isinstance(filters, Closed) and not stage.tempered
 
 
 def gram_of_lines(upsampling: Upsampling | None, grid: Space, axis: int) -> NDArray[np.float64]:
@@ -158,80 +147,52 @@ def test_the_closed_form_has_the_numbers_of_the_manual(grid, patch, dilation, pr
         ("ablation-amplifier", "(2×2) [dense]", 0.07),
         ("ablation-amplifier", "(11×11) [5] dilation=2", 0.08),
         ("mnist-unconditional-released", "(7×7) [3] dilation=2", 0.04),
-        pytest.param("mnist-unconditional-released", "(7×7) [7]", 0.05, marks=pytest.mark.slow),
         ("cifar10-unconditional-released", "(8×8) [3] dilation=2", 0.03),
         ("mnist-unconditional", "(7×7) [5]", 0.03),
-        ("ablation-projections, low-rank", "(8×8) [7]", 0.08),
-        ("ablation-projections, low-rank", "(8×8) [3]", 0.04),
     ],
 )
 def test_the_closed_form_is_near_what_sampled_directions_give(name, stage_name, within, recipes, monkeypatch):
-    """Patches, windows and networks: dilated, placed, and with colours; filters of low rank, and pieces.
+    """Patches, windows and networks: dilated, placed, and with colours.
 
     Each tolerance is the largest difference among eight seeds, rounded up. Most of it is the sampled
     estimate's: by 200,000 to 400,000 directions, λ of 18 stages is 0.94 to 1.045 times the closed form,
     and of the four of low rank between 0.98 and 1.06.
     """
-    name, _, variant = name.partition(", ")
-    flow = dict(zip(("", *recipes[name].variants), flows_of(recipes[name]), strict=True))[variant]
+    flow, *_ = flows_of(recipes[name])
     (stage,) = (stage for stage in flow.stages if stage.name == stage_name)
-    filters = as_dense(flow, stage)
-    closed = eigenvalue_by_variances(filters, stage.upsampling, flow.data.space)
-    if not laborious(filters):
-        monkeypatch.setattr(stability, "FEWEST_DIRECTIONS", 4096)
+    closed = eigenvalue_by_variances(as_dense(flow, stage), stage.upsampling, flow.data.space)
+    monkeypatch.setattr(stability, "FEWEST_DIRECTIONS", 4096)
     sampled = largest_eigenvalue(flow.setup.sampler(stage), Key(1, "another estimate"), closely_above=0.0)
     assert sampled == pytest.approx(closed, rel=within)
-
-
-MARGIN = 1.05
-"""λ is at most so many times what the closed form says, as the test above found."""
-
-CORRELATED = 1.01
-"""Low rank makes it 1.06 at most: so much more."""
 
 
 def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
     """η λ E[a²] is below 2 in every stage, on the largest grids too, where λ is that of the closed form.
 
-    Where that is too near to 2 to be sure of it, and the grid is small, steps are taken as long as the engine
-    takes them. Other projections, `high-pass`, `data-covariance` and `orthogonal`, and coordinates that are
-    uneven, have no closed form: `tests/flow/test_stability.py` shows that the engine shortens their steps.
+    Where it is nearly 2, the engine takes shorter steps. Other projections, as `high-pass`, and
+    coordinates that are uneven, have no closed form: `tests/flow/test_stability.py` shows that the engine
+    shortens their steps.
     """
     eigenvalues: dict[tuple[Space, Space, Closed], float] = {}
-    factors: dict[tuple[object, ...], float] = {}
     products: dict[tuple[Flow, int], float] = {}
     for flow, index in all_stages(recipes):
         stage, space = flow.stages[index], flow.data.space
         filters, grid = as_dense(flow, stage), grid_of(stage, space)
-        if not has_closed_form(filters, stage):
+        if stage.tempered or not isinstance(filters, Closed):
             continue
         key = space, grid, filters
         if key not in eigenvalues:
             eigenvalues[key] = eigenvalue_by_variances(filters, stage.upsampling, space)
         product = stage.step_size * eigenvalues[key]
-        if filters != filters_of(flow, stage):
-            product *= CORRELATED
         if flow.setup.condition_length:
             product *= flow.setup.sampler(stage).mean_square_length(Key(1, "another mean"))
-        if product * MARGIN >= 2 and grid.dimension < SMALL:
-            same = *key, stage.step_size, stage.directions, product
-            if same not in factors:
-                sampler = flow.setup.sampler(stage)
-                factors[same] = safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
-            product *= factors[same]
         products[flow, index] = product
     assert len(products) > 2000
     assert len(eigenvalues) > 300
     assert {(1, 28, 28), (3, 32, 32), (3, 64, 64)} <= {grid.shape for _, grid, _ in eigenvalues}
-
-    def above(bound: float) -> dict[str, float]:
-        return {
-            f"{flow.data.space} {flow.stages[index].name}": product
-            for (flow, index), product in products.items()
-            if product >= bound
-        }
-
-    assert above(2) == {}
-    # Patches of 15 have 1.98 there. The engine finds 2.03 and halves the steps, but takes four seconds for it.
-    # (12×12) [11] has 1.903, just below.
-    assert set(above(2 / MARGIN)) <= {"3×32×32 (16×16) [15]", "3×64×64 (16×16) [15]"}
+    above = {
+        f"{flow.data.space} {flow.stages[index].name}": product
+        for (flow, index), product in products.items()
+        if product >= 2
+    }
+    assert above == {}
