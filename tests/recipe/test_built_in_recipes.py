@@ -32,8 +32,7 @@ EXPERIMENTS = [
 """The paper's."""
 
 QUICK = {
-    *("mnist-inpainting", "mnist-super-resolution", "fid-celeba", "online-class", "online-digits"),
-    *("digits", "toy-cswf"),
+    *("mnist-inpainting", "fid-celeba", "online-digits", "digits", "toy-cswf"),
 }
 """Those that are run always, as others show nearly the same; `make test-all` runs these too."""
 
