@@ -32,8 +32,7 @@ EXPERIMENTS = [
 """The paper's."""
 
 QUICK = {
-    *("mnist-inpainting", "mnist-super-resolution", "fid-celeba", "online-class", "online-digits"),
-    *("digits", "toy-cswf"),
+    *("mnist-inpainting", "fid-celeba", "online-digits", "digits", "toy-cswf"),
 }
 """Those that are run always, as others show nearly the same; `make test-all` runs these too."""
 
@@ -105,7 +104,7 @@ def shortened(recipe: Recipe) -> list[str]:
     scale = 0.001 if recipe.name.endswith("-released") else 0.003  # there, every step draws networks
     overrides = [f"schedule.scale={scale}", "particles.count=60", "outputs.log_every=1", "outputs.frames=3"]
     if recipe.name in FACES:  # all of their stages are made into a flow, and some of them are run
-        overrides += ['schedule.entries=["(1×1) [1]", "(16×16) [15, 5]", "(64×64) [5, 3] steps=100"]']
+        overrides += ['schedule.entries=["(1×1) [1]", "(16×16) [5]", "(64×64) [3] steps=100"]']
     if recipe.particles.offline:
         overrides += ["particles.offline=7"]
     if getattr(recipe.condition.part, "carried", False):
