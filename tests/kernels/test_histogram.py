@@ -18,6 +18,8 @@ from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
+from tests.conftest import small_flow
 
 
 def values(H: int, n: int, seed: int = 0) -> torch.Tensor:
@@ -45,6 +47,14 @@ def test_level_and_value_undo_each_other_where_there_are_values_and_levels_end_a
     assert torch.equal(fit.cdf(beyond), torch.tensor([[0.0, 1.0]] * 4).double())
 
 
+def test_quantiles_are_monotone_and_end_at_the_extremes():
+    q = values(3, 1000)
+    knots = Histogram(bins=128).fit(q).icdf(torch.linspace(0, 1, 64, dtype=q.dtype).expand(3, -1))
+    assert (knots.diff(dim=1) >= 0).all()
+    torch.testing.assert_close(knots[:, 0], q.amin(dim=1))
+    torch.testing.assert_close(knots[:, -1], q.amax(dim=1))
+
+
 @pytest.mark.parametrize(("M", "N"), [(4000, 4000), (3000, 5000), (5000, 2000)])
 def test_transport_is_that_of_sorted_values_up_to_a_bin(M, N):
     p, q = values(4, M), values(4, N, 1) * 2 + 1
@@ -55,6 +65,13 @@ def test_transport_is_that_of_sorted_values_up_to_a_bin(M, N):
         inner = (p > p.quantile(0.05)) & (p < p.quantile(0.95))
         assert float((image - exact).abs()[inner].max()) < 3 * bin_width + 0.03
         assert float((image - exact).square().mean().sqrt()) < bin_width + 0.02
+
+
+def test_a_gaussian_goes_to_a_gaussian_by_its_known_map():
+    p, q = values(3, 60_000), values(3, 60_000, 1) * 3 - 2
+    image = Histogram(bins=1024).transport(p, Histogram(bins=1024).fit(q))
+    inner = p.abs() < 1.5
+    torch.testing.assert_close(image[inner], (3 * p - 2)[inner], atol=0.08, rtol=0)
 
 
 def test_extremes_go_to_extremes_and_a_spike_to_its_place():
@@ -112,6 +129,16 @@ def test_no_value_goes_into_a_gap_of_the_data_that_parts_them_as_an_edge_does():
     image = estimator.transport(p, estimator.fit(q))
     width = float(q.amax() - q.amin()) / 256
     assert ((image.abs() > 5 - width) & (image.sign() == p.sign())).all()
+
+
+def test_a_value_beyond_the_counted_range_is_pulled_back_to_the_datas_extreme():
+    p, q = values(1, 2000), values(1, 2000, 1)
+    estimator = Histogram(bins=256)
+    through = estimator.between(estimator.fit(p), estimator.fit(q))
+    far = torch.tensor([[-50.0, 50.0]]).double()
+    rows = Rows(far.clone(), p.amin(dim=1), p.amax(dim=1))
+    through.displace(rows)
+    torch.testing.assert_close(far + rows.values, torch.stack([q.amin(dim=1), q.amax(dim=1)], dim=1))
 
 
 def test_the_noise_is_even_and_different_in_each_row():
@@ -183,7 +210,7 @@ def test_inside_the_map_is_as_before_and_outside_it_is_a_line(tail):
 @pytest.mark.parametrize("tail", TAILS)
 def test_the_means_of_both_tails_are_those_of_the_data_s(tail):
     """Of what lies beyond T(bend): E[(T(p) − T(b))⁺] = E[(q − T(b))⁺], and so on the other side."""
-    p, q = values(2, 20_000), skewed(2, 30_000, 1)
+    p, q = values(4, 20_000), skewed(4, 30_000, 1)
     T, ends = image(p, q, tail, 1024), bends(p, tail, 1024)
     plain = Histogram(bins=1024)
     rows = Rows(ends.clone(), p.amin(dim=1), p.amax(dim=1))
@@ -194,6 +221,20 @@ def test_the_means_of_both_tails_are_those_of_the_data_s(tail):
             assert mine == pytest.approx(wanted, rel=0.06)
 
 
+def test_the_means_are_exact_where_values_are_spread_evenly_in_wide_bins():
+    """T(bend) lies inside a bin of q: one part of it counts, on either side."""
+    counts = torch.tensor([3, 1, 4, 9, 5, 2, 6, 1]) * 1000
+    q = torch.cat([k + (torch.arange(n) + 0.5).double() / n for k, n in enumerate(counts.tolist())])[None]
+    q[0, 0], q[0, -1] = 0, 8  # so that bins are these
+    p = torch.linspace(-1, 1, 8001).double()[None]
+    T = image(p, q, 0.15, 8)[0]
+    for side, bend in ((-1, -0.75), (1, 0.75)):
+        end = image(p, q, 0.0, 8)[0, (p[0] - bend).abs().argmin()]
+        assert 0.05 < float(end) % 1 < 0.95
+        mine, wanted = (float((side * (each - end)).clamp_min(0).mean()) for each in (T, q[0]))
+        assert mine == pytest.approx(wanted, rel=2e-3)
+
+
 def test_the_outermost_particle_no_longer_goes_to_the_outermost_image():
     p = values(1, 5000)
     q = values(1, 5000, 1)
@@ -202,7 +243,39 @@ def test_the_outermost_particle_no_longer_goes_to_the_outermost_image():
     assert float(image(p, q, 0.01).amax()) < 15
 
 
-@pytest.mark.parametrize("tail", [0.0, *TAILS])
+@pytest.mark.parametrize("tail", TAILS)
+def test_a_gaussian_goes_to_a_gaussian_by_its_known_map_in_the_tails_too(tail):
+    p, q = values(3, 60_000), values(3, 60_000, 1) * 3 - 2
+    got = image(p, q, tail, 1024)
+    outermost = p.abs() > 3
+    missed, before = ((each - 3 * p + 2)[outermost].square().mean() for each in (got, image(p, q, 0.0, 1024)))
+    assert float(missed) ** 0.5 < 0.35
+    assert float(missed) < 0.8 * float(before)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_values_that_are_where_they_should_be_stay(tail):
+    p = torch.linspace(-2, 3, 6400).double().expand(2, -1) + 0.0
+    torch.testing.assert_close(image(p, p, tail, 64), p, atol=1e-9, rtol=0)
+
+
+def test_without_a_tail_nothing_is_straightened():
+    p, q = values(4, 700).float(), skewed(4, 900, 1).float()
+    estimator = Histogram(bins=128)
+    counts = estimator.fit(p), estimator.fit(q)
+    images = histogram.inverse(counts[1], counts[0].below.double() * 900 / 700)
+    bin_width = (counts[0].high - counts[0].low)[:, None] / 128
+    delta = images - (counts[0].low[:, None] + bin_width * torch.arange(129.0))
+    inner = (counts[0].below > 70) & (counts[0].below < 630)  # where neither has a gap
+    tables = [histogram.composed(*counts, *tail)[:, :, 0] for tail in ((), (0.0,), (0.01,))]
+    assert all(torch.equal(table[inner], delta[inner]) for table in tables)
+    assert torch.equal(*tables[:2])
+    assert not torch.equal(*tables[1:])
+    assert not Histogram().extrapolates
+    assert Histogram(tail=0.01).extrapolates
+
+
+@pytest.mark.parametrize("tail", TAILS)
 def test_a_value_beyond_the_counted_range_goes_where_the_range_ends(tail):
     p, q = values(2, 2000), skewed(2, 2000, 1)
     estimator = Histogram(bins=256, tail=tail)
@@ -259,6 +332,14 @@ def test_tables_of_a_model_are_read_off_the_map():
     beyond = (grid < 0.04) | (grid > 0.96)
     torch.testing.assert_close(got[0.05][~beyond], got[0.0][~beyond], atol=0.03, rtol=0)
     assert float((got[0.05] - got[0.0])[beyond].abs().max()) > 0.5
+
+
+def test_a_flow_with_tails_gets_nearer_and_is_another():
+    parts = {"condition": NoCondition(), "count": 400}
+    flows = {tail: small_flow(cdf=Histogram(bins=64, tail=tail), **parts) for tail in (0.0, 0.05)}
+    states = {tail: list(flow) for tail, flow in flows.items()}
+    assert states[0.05][-1].distance < 0.5 * states[0.05][0].distance
+    assert not torch.equal(flows[0.0].samples().x, flows[0.05].samples().x)
 
 
 def test_a_tail_is_at_most_a_quarter():

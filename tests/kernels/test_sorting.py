@@ -14,6 +14,7 @@ from cswf_core.kernels.sorting import (
     interpolated_cdf,
     interpolated_icdf,
     rank_transport,
+    released_cdf,
     released_icdf,
 )
 from cswf_plugins.cdfs.sorted import Sorted
@@ -77,10 +78,24 @@ def test_transport_keeps_mass_when_there_are_as_many_of_both(n, seed):
     torch.testing.assert_close(rank_transport(p, ordered, 0.5).sort(dim=1).values, ordered)
 
 
+def test_transport_follows_a_permutation_of_the_particles():
+    p, q, order = rows(4, 30), rows(4, 20, seed=1), torch.randperm(30)
+    ordered = q.sort(dim=1).values
+    assert torch.equal(rank_transport(p[:, order], ordered, 0.0), rank_transport(p, ordered, 0.0)[:, order])
+
+
 def test_equal_values_and_constant_rows_give_finite_maps():
     p, q = torch.zeros(2, 10), torch.ones(2, 7)
     assert torch.equal(rank_transport(p, q.sort(dim=1).values, 0.5), torch.ones(2, 10))
     assert torch.isfinite(Sorted().fit(p).cdf(p)).all()
+
+
+def test_quantiles_span_each_row():
+    fitted = Sorted(rank="half").fit(rows(3, 100))
+    knots = fitted.icdf(torch.linspace(0, 1, 9, dtype=torch.float64).expand(3, -1))
+    assert knots.shape == (3, 9)
+    assert torch.equal(knots[:, [0, -1]], fitted.ordered[:, [0, -1]])
+    assert (knots.diff(dim=1) >= 0).all()
 
 
 def released_level(values: list[float], z: float) -> float:
@@ -121,6 +136,13 @@ def test_released_rank_is_the_released_rule_number_by_number(M, N, grid):
     torch.testing.assert_close(estimator.transport(p, data), expected[:, :M], atol=1e-12, rtol=0)
 
 
+def test_released_levels_are_a_half_below_the_row_one_above_it_and_equal_for_equal_values():
+    ordered = torch.tensor([[0.0, 0.0, 2.0, 2.0, 4.0]], dtype=torch.float64)
+    z = torch.tensor([[-9.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0]], dtype=torch.float64)
+    expected = torch.tensor([[0.1, 0.1, 0.4, 0.5, 0.8, 0.9, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(released_cdf(ordered, z), expected, atol=1e-15, rtol=0)
+
+
 @pytest.mark.parametrize("N", [1, 2, 20])
 def test_released_inverse_hardly_interpolates_and_takes_levels_outside_of_0_and_1(N):
     q = rows(3, N)
@@ -128,3 +150,15 @@ def test_released_inverse_hardly_interpolates_and_takes_levels_outside_of_0_and_
     expected = [[released_value(row, level) for level in a[0].tolist()] for row in q.tolist()]
     got = released_icdf(q.sort(dim=1).values, a)
     torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_released_rank_on_constant_rows_goes_to_one_value_of_the_data():
+    p, q = torch.zeros(2, 10), rows(2, 7).float()
+    estimator = Sorted(rank="released")
+    data = estimator.fit(q)
+    image = estimator.transport(p, data)
+    # Level ½/10 of every particle: j = 0, and a twentieth of the first gap.
+    expected = torch.lerp(data.ordered[:, :1], data.ordered[:, 1:2], 0.05).expand(2, 10)
+    torch.testing.assert_close(image, expected)
+    assert image.dtype == torch.float32
+    assert torch.equal(estimator.transport(q, estimator.fit(p)), torch.zeros(2, 7))

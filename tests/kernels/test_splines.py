@@ -89,12 +89,35 @@ def test_in_float32_levels_come_back_to_a_few_roundings():
     torch.testing.assert_close(F(values, inverse(values, a)), a, atol=5e-7, rtol=0)
 
 
+def test_equally_spaced_values_give_a_straight_line():
+    values = torch.linspace(-3, 5, 9, dtype=torch.float64)[None]
+    z = torch.linspace(-3, 5, 101, dtype=torch.float64)[None]
+    torch.testing.assert_close(F(values, z), (z + 3) / 8)
+    torch.testing.assert_close(inverse(values, (z + 3) / 8), z)
+
+
 def test_the_error_on_a_smooth_distribution_falls_with_the_third_power_of_the_knots():
     """F(z) = log z on [1, e], whose quantiles are known."""
     z = torch.linspace(1, math.e, 5001, dtype=torch.float64)[None]
     errors = [float((F(levels(1, K).exp(), z) - z.log()).abs().max()) for K in (11, 21, 41, 81)]
     assert errors[0] < 1e-4
     assert all(fine < coarse / 7 for coarse, fine in itertools.pairwise(errors))
+
+
+def test_the_derivative_is_continuous_and_one_over_the_pace():
+    values = sorted_rows(1, 9)
+    expected = 1 / (paces(values) * 8)[:, 1:-1]
+    step = 1e-7
+    inner = values[:, 1:-1]
+    left = (F(values, inner) - F(values, inner - step)) / step
+    right = (F(values, inner + step) - F(values, inner)) / step
+    torch.testing.assert_close(left, expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(right, expected, rtol=1e-3, atol=0)
+
+
+def test_a_mirrored_row_has_the_mirrored_spline():
+    values, z = sorted_rows(3, 30), rows(3, 50, seed=1)
+    torch.testing.assert_close(F(-values.flip(1), -z), 1 - F(values, z))
 
 
 def test_a_spike_is_a_jump_of_the_cdf_and_a_flat_part_of_the_inverse():
