@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 
 import pytest
 
@@ -32,19 +30,6 @@ def test_it_prints_a_table_of_parts_and_the_speedup_and_nothing_of_its_work(cswf
     assert any(line.startswith("whole step ") for line in lines)
     assert "a naive PyTorch step takes" in done.out
     assert "on a CPU" not in done.out
-
-
-@pytest.mark.slow
-def test_a_terminal_shows_what_is_being_timed(apart):
-    master, terminal = pty.openpty()
-    try:
-        done = apart.completed(*SMALL, environment={"TERM": "xterm"}, stderr=terminal)
-        shown = os.read(master, 1 << 16).decode()
-    finally:
-        os.close(master)
-        os.close(terminal)
-    assert "timing naive steps" in shown
-    assert done.stdout.startswith("random images on ")
 
 
 def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):

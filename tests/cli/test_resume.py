@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,21 +23,6 @@ TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", 
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]", *TINY)
 
 
-@pytest.fixture
-def killer(apart):
-    """Call `cswf`, kill it with SIGKILL after some seconds, and return `killed` or its status."""
-
-    def call(*arguments: str | Path, after: float = 300.0) -> str:
-        with (
-            open(os.devnull, "w") as nowhere,
-            apart(*arguments, timeout=after, stdout=nowhere.fileno()) as child,
-        ):
-            status = child.wait()
-        return "killed" if status == -signal.SIGKILL else str(status)
-
-    return call
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -49,32 +30,6 @@ def files(folder: Path) -> set[str]:
 def rows(folder: Path) -> list[dict]:
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments_change_nothing(killer, tmp_path):
-    recipe = ("digits", "schedule.steps=100", "outputs.checkpoint_every=5", "evaluate.metrics=[]", *TINY)
-    saving = ("model.save=true", "model.knots=16", "--device", "cpu", "--quiet")
-    began = time.monotonic()
-    assert killer("run", *recipe, *saving, "--out", tmp_path / "whole") == "0"
-    took, draw, kills = time.monotonic() - began, random.Random(6), 0
-    while kills < 10:
-        # Mostly soon enough to be in the midst of something, and now and then before anything has begun.
-        after = draw.uniform(0.0, 0.4) * took
-        status = killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume", after=after)
-        if status != "killed":  # it was quicker than that: begin again
-            assert status == "0"
-            assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
-            shutil.rmtree(tmp_path / "killed")
-        kills += status == "killed"
-    assert killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume") == "0"
-    assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
-    tables = [f"model/{path.name}" for path in (tmp_path / "whole/model").glob("*.safetensors")]
-    assert tables
-    for name in ("samples.npz", "frames.npz", "flow.png", *tables):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def run(folder: Path, *overrides: str, stop: Stop | None = None) -> str:
@@ -188,13 +143,6 @@ def test_other_data_are_refused(cswf, tmp_path, every):
     refusal = cswf.refusal("resume", tmp_path / "run")
     assert "the data are not those that" in refusal
     assert "their SHA-256 is" in refusal
-
-
-def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
-    before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
-    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 3)
-    assert "has format 2, and this version of cswf reads format 3" in cswf.refusal("resume", halted)
-    assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
 
 
 def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(cswf, halted, expected):
