@@ -78,10 +78,14 @@ def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
     assert not list(halted.glob(".*"))
 
 
-def test_run_with_resume_does_the_same(cswf, halted, expected):
+def test_run_with_resume_does_the_same_and_without_a_checkpoint_it_begins_again(cswf, halted, expected):
+    for path in (halted / "checkpoints").iterdir():
+        path.unlink()
     arguments = ("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
     assert cswf(*arguments) == Outcome(0, "", "")
+    assert facts(halted)["resumed"][0]["step"] == 0
     assert facts(halted)["samples_sha256"] == expected
+    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
 
 
 def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected):
@@ -93,13 +97,6 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").touch()
     assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
-
-
-def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
-    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", stop=Stop())
-    cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
-    assert facts(tmp_path / "run")["samples_sha256"] == expected
-    assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
 
 
 def test_a_run_whose_particles_are_clipped_and_carried_along_goes_on_with_the_same_bits(cswf, tmp_path):
@@ -156,22 +153,10 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(csw
     assert facts(halted)["samples_sha256"] == expected
 
 
-def test_without_any_checkpoint_a_run_begins_again(cswf, halted, expected):
-    for path in (halted / "checkpoints").iterdir():
-        path.unlink()
-    assert cswf("resume", halted, "--device", "cpu", "--quiet").status == 0
-    assert facts(halted)["resumed"][0]["step"] == 0
-    assert facts(halted)["samples_sha256"] == expected
-    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
-
-
-def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
+def test_what_is_no_run_cannot_go_on_and_a_folder_in_use_is_left_alone(cswf, halted, tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         assert "has no run that was begun" in cswf.refusal("resume", folder)
     assert "give its --out" in cswf("run", "digits", "--resume").err
-
-
-def test_a_folder_in_use_is_left_alone(cswf, halted):
     with RunFolder(halted).held():
         outcome = cswf("resume", halted)
     assert outcome.status == 2
