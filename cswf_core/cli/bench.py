@@ -16,8 +16,7 @@ from cswf_core.bench import report
 from cswf_core.bench.measure import Document, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.cli import options
-from cswf_core.cli.ranks import on_ranks
-from cswf_core.cli.terminal import prepare
+from cswf_core.cli.terminal import on_ranks, prepare
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks

@@ -226,6 +226,22 @@ accept_unverified = _accepting(
     "Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def together(*chosen: Decorator) -> Decorator:
+    """Return several options as one decorator, in the order in which help shows them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+computing = together(device, memory_limit, quiet)
+sharing = together(device, devices, memory_limit, quiet)
+going_on = together(accept_changed_plugins, accept_unverified, plugins_dir)
 seed = click.option(
     "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )

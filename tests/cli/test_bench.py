@@ -29,7 +29,6 @@ def test_it_prints_a_table_of_parts_and_the_speedup_and_nothing_of_its_work(cswf
     assert any(line.startswith("part ") for line in lines)
     assert any(line.startswith("whole step ") for line in lines)
     assert "a naive PyTorch step takes" in done.out
-    assert "on a CPU" not in done.out
 
 
 def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):
@@ -58,13 +57,6 @@ def test_the_engine_s_own_defaults_can_be_timed_with_values_changed_and_no_naive
     assert found["naive_ms"] is found["speedup"] is None
 
 
-def test_sizes_nobody_gave_are_smaller_on_a_cpu_and_that_is_said(cswf):
-    printed = cswf.output(
-        "bench", *EXACT, *QUICK, "--directions", "10", "--particles", "50", "--data", "50", "--no-naive"
-    )
-    assert "smaller by default on a CPU: shape 3×16×16" in printed
-
-
 def test_a_sweep_has_a_row_for_each_value(cswf):
     sizes = ("--data", "40", "--directions", "20", "--shape", "1x8x8", "--no-naive")
     sweep = ("bench", *sizes, *EXACT, *QUICK, "--sweep", "particles=20,40")
@@ -91,8 +83,6 @@ def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
     ("arguments", "complaint"),
     [
         (("--shape", "3x32"), "shape '3x32' must be CxHxW as in 3x32x32, or one number for points"),
-        (("--shape", "0x8x8"), "shape '0x8x8' must be CxHxW"),
-        (("--shape", "big"), "shape 'big' must be CxHxW"),
         (("--resolution", "8x8x8"), "resolution '8x8x8' must be one number"),
         (("--resolution", "64"), "a resolution of 64×64 is larger than the images, 3×16×16"),
         (("--shape", "64", "--resolution", "8"), "points in 64 dimensions have no resolution"),
@@ -100,7 +90,6 @@ def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
         (("--sweep", "particle=1,2"), "--sweep cannot vary 'particle'; did you mean 'particles'"),
         (("--sweep", "particles"), "--sweep 'particles' must be KEY=A,B,C"),
         (("--sweep", "data=10,many"), "--sweep data: 'many' must be a whole number from 1 on"),
-        (("--sweep", "data=10,"), "--sweep data: '' must be a whole number from 1 on"),
         (("--sweep", "data=10", "--data", "5"), "--data and --sweep both say what 'data' is"),
         (("--device", "tpu"), "there is no device 'tpu'"),
         (("--cdf", "nope"), "unknown cdf 'nope'"),

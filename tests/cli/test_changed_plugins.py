@@ -150,11 +150,15 @@ def test_the_record_of_a_run_has_the_digest_of_each_plugin_and_fingerprints_of_i
     assert facts(originals / "halted")["directions"] == record["directions"]
 
 
-def test_a_plugin_that_took_no_part_then_is_refused(folder):
+def test_a_plugin_that_took_no_part_then_is_refused_and_two_of_one_name_are_told_apart(folder):
     recipe = load_recipe("digits", SMALL, plugins_dir=folder / "plugins")
     others = [fact for fact in recipe.plugin_facts() if fact["name"] != "turned"]
     with pytest.raises(RunError, match=r"projection 'turned' \(.*\) took no part then"):
         refuse_changed_plugins(recipe, others, "it")
+    same = {"kind": "projection", "name": "lines", "version": ""}
+    one, two = ({**same, "distribution": f"{n}.py", "sha256": n} for n in ("one", "two"))
+    assert not _change(two, [one, two])
+    assert "two.py" in _change({**two, "sha256": "new"}, [one, two])
 
 
 def test_built_in_plugins_are_left_to_their_fingerprints(cswf, caplog, folder, monkeypatch):
@@ -182,10 +186,3 @@ def test_a_sweep_takes_no_run_of_other_code_for_its_own(cswf, tmp_path):
     cswf.output(*sweep, "--quiet")
     (plugins / "turning.py").write_text("PLACES = 2\n")
     assert "was made with other code than is here: projection 'turned'" in cswf.refusal(*sweep, "--quiet")
-
-
-def test_two_plugins_of_one_name_are_told_apart():
-    facts = {"kind": "projection", "name": "lines", "version": ""}
-    one, two = ({**facts, "distribution": f"{n}.py", "sha256": n} for n in ("one", "two"))
-    assert not _change(two, [one, two])
-    assert "two.py" in _change({**two, "sha256": "new"}, [one, two])

@@ -64,15 +64,38 @@ def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_library_for_which_memory_does_not_suffice_is_one_sentence(cswf, monkeypatch):
-    def load(**_: object) -> None:
-        raise ImportError("_contourpy.so: failed to map segment from shared object")
+ALLOCATOR = (
+    "[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: you tried to allocate"
+)
 
-    monkeypatch.setattr("cswf_core.cli.program.cli.main", load)
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ImportError("_contourpy.so: failed to map segment from shared object"),
+            "this machine's memory does not suffice (_contourpy.so: failed to map segment",
+        ),
+        (RuntimeError(ALLOCATOR), "this machine's memory does not suffice (not enough memory: you tried to"),
+        (LookupError("no such thing"), "unexpected LookupError: no such thing; this is no mistake of yours"),
+        (
+            ModuleNotFoundError("No module named 'yaml'"),
+            "'yaml'; `cswf doctor` says whether a package is missing",
+        ),
+    ],
+)
+def test_an_error_anywhere_is_a_sentence_with_its_traceback_if_nobody_has_foreseen_it(
+    cswf, monkeypatch, error, said
+):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", fail)
     ended = cswf("recipes")
     assert ended.status == 1
-    assert ended.err.startswith("this machine's memory does not suffice (_contourpy.so: failed to map segment")
-    assert len(ended.err.splitlines()) == 1
+    *before, last = ended.err.splitlines()
+    assert said in last
+    assert before[:1] == ([] if "memory" in said else ["Traceback (most recent call last):"])
 
 
 def test_results_that_somebody_removes_while_a_run_ends_are_told(cswf, doing):

@@ -99,16 +99,6 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
 
 
-def test_a_run_whose_particles_are_clipped_and_carried_along_goes_on_with_the_same_bits(cswf, tmp_path):
-    changes = ("particles.clip=0.8", "particles.offline=7")
-    run(tmp_path / "whole", *changes)
-    run(tmp_path / "stopped", *changes, stop=Stop(35))
-    cswf.output("resume", tmp_path / "stopped", "--device", "cpu", "--quiet")
-    assert facts(tmp_path / "stopped")["resumed"][0]["step"] == 30
-    for name in ("samples.npz", "samples-offline.npz", "samples-offline.png"):
-        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-
-
 def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     before = files(halted)
     changed = ("schedule.steps=70", "condition.amplifier=5")

@@ -149,13 +149,7 @@ def test_mistakes_are_sentences_and_leave_nothing(options, said, run, cswf):
 
 
 def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
-    toy = (
-        "model.save=true",
-        "particles.count=50",
-        "schedule.steps=2",
-        "evaluate.metrics=[]",
-        "outputs.frames=0",
-    )
+    toy = ("model.save=true", "particles.count=50", "schedule.steps=2", *SMALL[3:])
     launch(load_recipe("toy-cswf", toy), RunFolder(Path("toy")), device="cpu")
     assert cswf("sample", "toy", "--out", "a.npz", "--count", "3", "--quiet", "--device", "cpu").status == 0
     monkeypatch.setattr(Model, "sample", lambda *_, **__: pytest.fail("sampled"))

@@ -68,27 +68,3 @@ def test_a_cause_that_the_code_hides_is_shown(cswf, tmp_path):
     err = cswf("--traceback", *run).err
     assert err.count("Traceback (most recent call last):") >= 2
     assert "During handling of the above exception" in err
-
-
-def test_an_unexpected_error_always_has_its_traceback(cswf, monkeypatch):
-    def fail(*_, **__):
-        raise LookupError("no such thing")
-
-    monkeypatch.setattr("cswf_core.cli.reading.load_recipe", fail)
-    done = cswf("check", "digits")
-    assert done.status == 1
-    assert done.err.startswith("Traceback")
-    assert done.err.splitlines()[-1].startswith("unexpected LookupError: no such thing; this is no mistake of")
-
-
-def test_a_package_that_cannot_be_imported_leads_to_the_doctor(cswf, monkeypatch):
-    def fail(*_, **__):
-        raise ModuleNotFoundError("No module named 'yaml'")
-
-    monkeypatch.setattr("cswf_core.cli.reading.load_recipe", fail)
-    assert "`cswf doctor` says" in cswf("check", "digits").err
-
-
-def test_every_command_has_the_option(cswf):
-    for command in (["run"], ["check"], ["data"], ["data", "info"]):
-        assert "--traceback" in cswf.output(*command, "--help")
