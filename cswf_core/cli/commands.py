@@ -45,8 +45,7 @@ def cli() -> None:
 
 
 @cli.command(short_help="Run a recipe and leave its samples in a folder.")
-@options.recipe
-@options.overrides
+@options.recipe_with_overrides
 @options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @options.sharing
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
@@ -288,8 +287,7 @@ def scoring_options(usual: str) -> Decorator:
     help="Print the scores as a table for a terminal, as CSV, Markdown or LaTeX.  [default: table]",
 )
 @options.computing
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("scoring")
 def eval() -> None:
     """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
@@ -305,8 +303,7 @@ def eval() -> None:
 @click.argument("second", metavar="B", type=PATH)
 @scoring_options("fid, kid and precision-recall for images, else sliced-wasserstein")
 @options.computing
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("scoring")
 def compare() -> None:
     """Score A and B alike and say which is better, with intervals.
@@ -466,8 +463,7 @@ def info() -> None:
 
 
 @cli.command(short_help="Validate a recipe without running it.")
-@options.recipe
-@options.overrides
+@options.recipe_with_overrides
 @options.plugins_dir
 @done_by("reading", reads=True)
 def check() -> None:
@@ -475,18 +471,15 @@ def check() -> None:
 
 
 @cli.command(short_help="Print a recipe as it will run, and where every value came from.")
-@options.recipe
-@options.overrides
-@options.json
-@options.plugins_dir
+@options.recipe_with_overrides
+@options.listing
 @done_by("reading", reads=True)
 def show() -> None:
     """Print RECIPE as it will run, every default filled in, and where each value came from."""
 
 
 @cli.command(short_help="Say whether this installation can work, and what is missing.")
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("doctor")
 def doctor() -> None:
     """Say whether this installation can work: packages, devices, plugins, data, and room on the disks.
@@ -514,10 +507,8 @@ def completion(shell: str) -> None:
 
 
 @cli.command(short_help="Print BibTeX of the works that a recipe rests on.")
-@options.recipe
-@options.overrides
-@options.json
-@options.plugins_dir
+@options.recipe_with_overrides
+@options.listing
 @done_by("reading", reads=True)
 def cite() -> None:
     """Print BibTeX of the method, this program, and what RECIPE uses: its data, parts and metrics.
@@ -527,8 +518,7 @@ def cite() -> None:
 
 
 @cli.command(short_help="List the built-in recipes and those of packages.")
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("reading", reads=True)
 def recipes() -> None:
     """List the built-in recipes, and those of packages as PACKAGE:RECIPE."""
@@ -578,8 +568,7 @@ class NamesOrCommands(CommandGroup):
     invoke_without_command=True,
     subcommand_metavar="[NAME | check NAME]",
 )
-@options.json
-@options.plugins_dir
+@options.listing
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """List the plugins: what they are, whose, and which are broken; or show the one called NAME.
@@ -610,8 +599,7 @@ def _showing(name: str) -> click.Command:
 
 @plugins.command("check", short_help="Prove a plugin by the kit of its kind.")
 @click.argument("plugin", metavar="NAME", shell_complete=options.plugins_of())
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("plugins")
 def check_plugin() -> None:
     """Prove the plugin NAME by the kit of its kind: what its contract asks for, tried on small data.

@@ -239,6 +239,8 @@ def together(*chosen: Decorator) -> Decorator:
     return decorate
 
 
+recipe_with_overrides = together(recipe, overrides)
+listing = together(json, plugins_dir)
 computing = together(device, memory_limit, quiet)
 sharing = together(device, devices, memory_limit, quiet)
 going_on = together(accept_changed_plugins, accept_unverified, plugins_dir)

@@ -56,10 +56,10 @@ def listed(classes: Sequence[str]) -> str:
     return ", ".join(classes[:12]) + (f", … {len(classes)} in all" if classes[12:] else "")
 
 
-def show_scores(document: Mapping[str, Any], screen: Console) -> None:
+def show_scores(document: Mapping[str, Any], screen: Console, *, protocols: bool = False) -> None:
     """Print the scores of metrics.json: those against real samples, a column for each set; then the others.
 
-    ± is a score's standard error.
+    ± is a score's standard error. With `protocols`, lines follow that say how scores were computed.
     """
     compared = [score for score in document["scores"] if score["against"]]
     others = [score for score in document["scores"] if not score["against"]]
@@ -76,23 +76,19 @@ def show_scores(document: Mapping[str, Any], screen: Console) -> None:
         screen.print(table(headings, lines, others="right"))
     for note in document["notes"]:
         screen.print(words(f"note: {note}", "bold"), soft_wrap=True)
+    computed: dict[str, list[str]] = {}
+    for score in document["scores"] if protocols else ():
+        computed.setdefault(score["protocol"], []).append(score["name"])
+    for protocol, names in computed.items():
+        first = names[0] if len(names) == 1 else f"{names[0]}, …"
+        if protocol:
+            screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
 
 
 def _value(score: Mapping[str, Any]) -> str:
     """Return a score with its standard error, where it has one, and in percent if it is a share."""
     share = bool((score.get("meaning") or {}).get("share"))
     return measured(score["value"], score.get("error"), share=share)
-
-
-def show_protocols(document: Mapping[str, Any], screen: Console) -> None:
-    """Print how scores were computed, a line for each metric."""
-    protocols: dict[str, list[str]] = {}
-    for score in document["scores"]:
-        protocols.setdefault(score["protocol"], []).append(score["name"])
-    for protocol, names in protocols.items():
-        first = names[0] if len(names) == 1 else f"{names[0]}, …"
-        if protocol:
-            screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
 
 
 def _against(score: dict[str, Any]) -> str:

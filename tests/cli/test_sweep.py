@@ -228,13 +228,6 @@ def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
-    path = out / "seed=1/recipe.yaml"
-    before = path.read_text()
-    assert "is the recipe itself" in cswf.refusal("sweep", path, "seed=1,2", "--out", out, "--quiet", "--force")
-    assert path.read_text() == before
-
-
 def test_a_sweep_that_is_refused_leaves_an_earlier_one_as_it_was(cswf, out, monkeypatch):
     (out.parent / "runs").mkdir()
     earlier = out.rename(out.parent / "runs/digits-sweep")
