@@ -175,9 +175,9 @@ def test_a_path_that_ends_in_a_slash_is_a_folder_of_shards_and_stays_one(run, cs
 
 
 def test_processes_of_torchrun_share_a_folder_of_shards(run, cswf, monkeypatch):
-    monkeypatch.setattr("cswf_core.model.shards.SAMPLES_PER_SHARD", 4)
-    command = ("sample", run, "--count", "12", "--device", "cpu")
-    for rank, printed in ((1, ""), (0, "12 samples: see shards/manifest.json\n")):
+    monkeypatch.setattr("cswf_core.model.shards.SAMPLES_PER_SHARD", 256)
+    command = ("sample", run, "--count", "600", "--device", "cpu")
+    for rank, printed in ((1, ""), (0, "600 samples: see shards/manifest.json\n")):
         for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2)):
             monkeypatch.setenv(name, str(value))
         done = cswf(*command, "--out", "shards/")
