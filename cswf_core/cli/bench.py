@@ -11,8 +11,7 @@ from typing import Any
 from cswf_core.bench.measure import as_text, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
 from cswf_core.cli import options
-from cswf_core.cli.ranks import on_ranks
-from cswf_core.cli.terminal import prepare
+from cswf_core.cli.terminal import on_ranks, prepare
 from cswf_core.errors import RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks

@@ -16,22 +16,21 @@ from cswf_core.cli.options import CommandGroup, Decorator, WholeNumber
 PATH = click.Path(path_type=Path)
 
 
-def done_by(module: str, *, reads: bool = False) -> Decorator:
-    """Have a command's work done by the function of its name in a module of this package.
+def do(module: str, name: str, *, reads: bool) -> Callable[..., Any]:
+    """Return the function of a module of this package; one that only `reads` does without PyTorch."""
+    if reads:
+        deferred.defer()
+    elif deferred.is_deferred():
+        deferred.load()
+    work: Callable[..., Any] = getattr(signals.imported(f"cswf_core.cli.{module}"), name)
+    return work
 
-    A command that only `reads` recipes and plugins does without PyTorch.
-    """
+
+def done_by(module: str, *, reads: bool = False) -> Decorator:
+    """Have a command's work done by the function of its name in a module, which is imported to do it."""
 
     def declare(described: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(described)
-        def work(**chosen: Any) -> Any:
-            if reads:
-                deferred.defer()
-            elif deferred.is_deferred():
-                deferred.load()
-            return getattr(signals.imported(f"cswf_core.cli.{module}"), described.__name__)(**chosen)
-
-        return work
+        return wraps(described)(lambda **chosen: do(module, described.__name__, reads=reads)(**chosen))
 
     return declare
 
@@ -46,13 +45,9 @@ def cli() -> None:
 
 
 @cli.command(short_help="Run a recipe and leave its samples in a folder.")
-@options.recipe
-@options.overrides
+@options.recipe_with_overrides
 @options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
-@options.device
-@options.devices
-@options.memory_limit
-@options.quiet
+@options.sharing
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
 @click.option(
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
@@ -63,8 +58,7 @@ def cli() -> None:
     help="Run it with so many seeds, the recipe's own and those that follow, in a new runs/NAME-seeds, or in "
     "--out; if that has some of these runs already, the others are run.",
 )
-@options.accept_changed_plugins
-@options.plugins_dir
+@options.going_on
 @done_by("running")
 def run() -> None:
     """Run RECIPE, a name of `cswf recipes` or a path, and leave its samples in a folder.
@@ -75,12 +69,8 @@ def run() -> None:
 
 @cli.command(short_help="Go on with a run that was stopped or killed, bit for bit.")
 @click.argument("run", metavar="RUN", type=PATH)
-@options.device
-@options.devices
-@options.memory_limit
-@options.quiet
-@options.accept_changed_plugins
-@options.plugins_dir
+@options.sharing
+@options.going_on
 @done_by("running")
 def resume() -> None:
     """Go on with RUN, the folder of a run that was stopped or killed, from its newest checkpoint.
@@ -105,13 +95,9 @@ def resume() -> None:
     "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
 )
 @options.out("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
-@options.device
-@options.devices
-@options.memory_limit
-@options.quiet
+@options.sharing
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
-@options.accept_changed_plugins
-@options.plugins_dir
+@options.going_on
 @done_by("running")
 def update() -> None:
     """Teach RUN, the folder of a run that is done, NEW data: its particles flow on, in a new folder.
@@ -135,10 +121,7 @@ def update() -> None:
     "[default: samples-offline.npz and .png in RUN; samples.npz and .png here for a MODEL]",
 )
 @options.replace
-@options.device
-@options.devices
-@options.memory_limit
-@options.quiet
+@options.sharing
 @options.accept_changed_plugins
 @options.plugins_dir
 @done_by("models")
@@ -171,9 +154,7 @@ def sample() -> None:
 @options.seed
 @options.out("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
 @options.replace
-@options.device
-@options.memory_limit
-@options.quiet
+@options.computing
 @options.accept_changed_plugins
 @options.plugins_dir
 @done_by("models")
@@ -203,9 +184,7 @@ def inspect() -> None:
     "Folder for the results; if it has this sweep already, what is missing is run."
     "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]"
 )
-@options.device
-@options.memory_limit
-@options.quiet
+@options.computing
 @click.option(
     "--force", is_flag=True, help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out."
 )
@@ -221,7 +200,7 @@ def sweep() -> None:
 
 def scoring_options(usual: str) -> Decorator:
     """Return the options of a `Scoring`: how samples are scored, and against what; `usual` are its metrics."""
-    every = (
+    return options.together(
         click.option(
             "--against",
             multiple=True,
@@ -285,13 +264,6 @@ def scoring_options(usual: str) -> Decorator:
         ),
     )
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(every):
-            command = option(command)
-        return command
-
-    return decorate
-
 
 @cli.command(short_help="Score a run, or a folder or file of images that any program made.")
 @click.argument("path", metavar="RUN|FOLDER|FILE.npz", type=PATH)
@@ -314,11 +286,8 @@ def scoring_options(usual: str) -> Decorator:
     type=click.Choice(["table", "csv", "markdown", "latex"]),
     help="Print the scores as a table for a terminal, as CSV, Markdown or LaTeX.  [default: table]",
 )
-@options.device
-@options.memory_limit
-@options.quiet
-@options.json
-@options.plugins_dir
+@options.computing
+@options.listing
 @done_by("scoring")
 def eval() -> None:
     """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
@@ -333,11 +302,8 @@ def eval() -> None:
 @click.argument("first", metavar="A", type=PATH)
 @click.argument("second", metavar="B", type=PATH)
 @scoring_options("fid, kid and precision-recall for images, else sliced-wasserstein")
-@options.device
-@options.memory_limit
-@options.quiet
-@options.json
-@options.plugins_dir
+@options.computing
+@options.listing
 @done_by("scoring")
 def compare() -> None:
     """Score A and B alike and say which is better, with intervals.
@@ -495,8 +461,7 @@ def info() -> None:
 
 
 @cli.command(short_help="Validate a recipe without running it.")
-@options.recipe
-@options.overrides
+@options.recipe_with_overrides
 @options.plugins_dir
 @done_by("reading", reads=True)
 def check() -> None:
@@ -504,18 +469,15 @@ def check() -> None:
 
 
 @cli.command(short_help="Print a recipe as it will run, and where every value came from.")
-@options.recipe
-@options.overrides
-@options.json
-@options.plugins_dir
+@options.recipe_with_overrides
+@options.listing
 @done_by("reading", reads=True)
 def show() -> None:
     """Print RECIPE as it will run, every default filled in, and where each value came from."""
 
 
 @cli.command(short_help="Say whether this installation can work, and what is missing.")
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("doctor")
 def doctor() -> None:
     """Say whether this installation can work: packages, devices, plugins, data, and room on the disks.
@@ -543,10 +505,8 @@ def completion(shell: str) -> None:
 
 
 @cli.command(short_help="Print BibTeX of the works that a recipe rests on.")
-@options.recipe
-@options.overrides
-@options.json
-@options.plugins_dir
+@options.recipe_with_overrides
+@options.listing
 @done_by("reading", reads=True)
 def cite() -> None:
     """Print BibTeX of the method, this program, and what RECIPE uses: its data, parts and metrics.
@@ -556,8 +516,7 @@ def cite() -> None:
 
 
 @cli.command(short_help="List the built-in recipes and those of packages.")
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("reading", reads=True)
 def recipes() -> None:
     """List the built-in recipes, and those of packages as PACKAGE:RECIPE."""
@@ -607,8 +566,7 @@ class NamesOrCommands(CommandGroup):
     invoke_without_command=True,
     subcommand_metavar="[NAME | check NAME]",
 )
-@options.json
-@options.plugins_dir
+@options.listing
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """List the plugins: what they are, whose, and which are broken; or show the one called NAME.
@@ -618,17 +576,7 @@ def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) ->
     plugins.
     """
     if ctx.invoked_subcommand is None:
-        list_plugins(plugins_dir=plugins_dir, as_json=as_json)
-
-
-@done_by("plugins", reads=True)
-def list_plugins() -> None:
-    """Print a row for each plugin."""
-
-
-@done_by("plugins", reads=True)
-def show_plugin() -> None:
-    """Print all that is known of the plugins of a name."""
+        do("plugins", "list_plugins", reads=True)(plugins_dir=plugins_dir, as_json=as_json)
 
 
 def _showing(name: str) -> click.Command:
@@ -641,15 +589,15 @@ def _showing(name: str) -> click.Command:
     def show(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
         before = {} if ctx.parent is None else ctx.parent.params
         folders = (*before.get("plugins_dir", ()), *plugins_dir)
-        show_plugin(name=name, plugins_dir=folders, as_json=as_json or bool(before.get("as_json")))
+        whole = as_json or bool(before.get("as_json"))
+        do("plugins", "show_plugin", reads=True)(name=name, plugins_dir=folders, as_json=whole)
 
     return show
 
 
 @plugins.command("check", short_help="Prove a plugin by the kit of its kind.")
 @click.argument("plugin", metavar="NAME", shell_complete=options.plugins_of())
-@options.json
-@options.plugins_dir
+@options.listing
 @done_by("plugins")
 def check_plugin() -> None:
     """Prove the plugin NAME by the kit of its kind: what its contract asks for, tried on small data.

@@ -90,7 +90,7 @@ class DeferredTorch(ModuleType):
         return getattr(load(), name)
 
 
-class Submodules(MetaPathFinder):
+class Submodules(MetaPathFinder, Loader):
     """Finds `torch.nn` and all others below `torch`: whoever imports one imports PyTorch."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
@@ -99,18 +99,12 @@ class Submodules(MetaPathFinder):
         if not fullname.startswith("torch."):
             return None
         load()
-        return ModuleSpec(fullname, Imported(import_module(fullname)))
-
-
-class Imported(Loader):
-    """Hands over a module that has been imported."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module = module
+        return ModuleSpec(fullname, self, loader_state=import_module(fullname))
 
     def exec_module(self, module: ModuleType) -> None:
         """Put the imported module in the place of the empty one that Python has made."""
-        sys.modules[module.__name__] = self.module
+        assert module.__spec__ is not None
+        sys.modules[module.__name__] = module.__spec__.loader_state
 
 
 TORCH = DeferredTorch("torch")

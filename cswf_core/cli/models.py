@@ -201,16 +201,14 @@ def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force
 
 def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Sequence[Path]) -> None:
     """Write samples; `target` loads what points are drawn on."""
+
+    def picture() -> Image.Image:
+        return samples_picture(samples, samples if samples.space.is_image else target(), 10)
+
     labels = samples.conditions.labels
-    for place in places:
-        if _ending(place) == ".npz":
-            save(place, archive(samples, None))
-        elif _ending(place) == ".png":
-            backdrop = samples if samples.space.is_image else target()
-            save(place, pictures.png(samples_picture(samples, backdrop, 10)))
-        else:
-            classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
-            _one_by_one(samples, classes or ["sample"] * len(samples), place)
+    classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
+    names = classes or ["sample"] * len(samples)
+    _write(samples, names, lambda: archive(samples, None), picture, places)
 
 
 def write_completions(
@@ -228,43 +226,45 @@ def write_completions(
     origin = completed.conditions.origin
     assert origin is not None
     each = of_columns(observed, origin).to(torch.device("cpu"))
-    flat = pixels_of(images, completed.x.dtype)
-    originals = attrs.evolve(completed, x=flat)
-    data = attrs.evolve(completed, x=flat[:, :0], held_out=originals)
-    held_out = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
+
+    def picture() -> Image.Image:
+        flat = pixels_of(images, completed.x.dtype)
+        data = attrs.evolve(completed, x=flat[:, :0], held_out=attrs.evolve(completed, x=flat))
+        conditions = attrs.evolve(completed.conditions, origin=-1 - origin)
+        return completions_picture(attrs.evolve(completed, conditions=conditions), data, each, 50)
+
+    named = [names[image] for image in origin.tolist()]
+    _write(completed, named, lambda: archive(completed, each), picture, places)
+
+
+def _write(
+    samples: Dataset,
+    names: Sequence[str],
+    arrays: Callable[[], bytes],
+    picture: Callable[[], Image.Image],
+    places: Sequence[Path],
+) -> None:
+    """Write samples as arrays, as one picture, or as a picture for each, by what places are called."""
     for place in places:
-        if _ending(place) == ".npz":
-            save(place, archive(completed, each))
-        elif _ending(place) == ".png":
-            save(place, pictures.png(completions_picture(held_out, data, each, 50)))
-        else:
-            _one_by_one(completed, [names[image] for image in origin.tolist()], place)
-
-
-def save(place: Path, content: bytes) -> None:
-    """Write a file, and make its folder if it is not there."""
-    make_folder(place.parent)
-    write_durably(place, content)
+        ending = _ending(place)
+        make_folder(place.parent if ending else place)
+        if ending:
+            write_durably(place, arrays() if ending == ".npz" else pictures.png(picture()))
+            continue
+        for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):
+            pixels = image.permute(1, 2, 0).numpy()
+            target = place / f"{name}-{number:05}.png"
+            try:
+                with open_plainly(target, "wb") as file:
+                    file.write(pictures.png(Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])))
+            except OSError as error:
+                raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
 def class_name(samples: Dataset, label: int) -> str:
     """Return a class's name as a file can have it."""
     name = samples.classes[label] if label < len(samples.classes) else f"class{label}"
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or f"class{label}"
-
-
-def _one_by_one(samples: Dataset, names: Sequence[str], folder: Path) -> None:
-    """Write a PNG for each image, of its own size."""
-    make_folder(folder)
-    for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):
-        pixels = image.permute(1, 2, 0).numpy()
-        picture = Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])
-        target = folder / f"{name}-{number:05}.png"
-        try:
-            with open_plainly(target, "wb") as file:
-                file.write(pictures.png(picture))
-        except OSError as error:
-            raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
 def _ending(place: Path) -> str:

@@ -215,6 +215,24 @@ accept_changed_plugins = click.option(
     help="Go on although the code of a plugin has changed since.",
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def together(*chosen: Decorator) -> Decorator:
+    """Return several options as one decorator, in the order in which help shows them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+recipe_with_overrides = together(recipe, overrides)
+listing = together(json, plugins_dir)
+computing = together(device, memory_limit, quiet)
+sharing = together(device, devices, memory_limit, quiet)
+going_on = together(accept_changed_plugins, plugins_dir)
 seed = click.option(
     "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )

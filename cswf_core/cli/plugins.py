@@ -125,16 +125,16 @@ def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
 
 def _details(entry: Plugin | Watcher | Broken) -> dict[str, Any]:
     """Return what is said only of a plugin that was asked for: its file, the SHA-256 of its code, its docs."""
+    details: dict[str, Any] = {"file": None, "sha256": None, "sha256_of": None, "docs": ""}
     if isinstance(entry, Broken):
-        return {"file": None, "sha256": None, "sha256_of": None, "docs": ""}
+        return details
     if isinstance(entry, Watcher):
-        file = getattr(entry.module, "__file__", None)
-        return {"file": file, "sha256": None, "sha256_of": None, "docs": _docs(entry.module)}
+        return details | {"file": getattr(entry.module, "__file__", None), "docs": _docs(entry.module)}
     module = sys.modules.get(entry.factory.__module__)
     docs = dict.fromkeys(filter(None, (_docs(entry.factory), _docs(module))))
-    file = getattr(module, "__file__", None)
     covered = "file" if len(entry.files) == 1 else f"{len(entry.files)} files" if entry.files else "package"
     sha256 = entry.signed().owner.sha256 or None
+    file = getattr(module, "__file__", None)
     return {"file": file, "sha256": sha256, "sha256_of": covered, "docs": "\n\n".join(docs)}
 
 

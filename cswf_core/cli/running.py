@@ -11,9 +11,8 @@ from typing import Any
 import attrs
 
 from cswf_core.cli import options
-from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.signals import leave_lost_terminal
-from cswf_core.cli.terminal import prepare, show_scores
+from cswf_core.cli.terminal import on_ranks, prepare, show_scores
 from cswf_core.errors import LostRankError, RoomError, RunError, excerpt
 from cswf_core.numbers import whole_number
 from cswf_core.ranks import Ranks
@@ -74,7 +73,8 @@ def run(
             if resume and folder.begun:
                 _resume(loaded, folder, device=device, quiet=quiet, ranks=ranks)
             else:
-                _begin(loaded, folder, device=device, force=force or resume, quiet=quiet, ranks=ranks)
+                begin = partial(runs.launch, loaded, folder, device=device, force=force or resume, ranks=ranks)
+                _show_run(begin, folder, quiet=quiet)
         finally:
             folder.withdraw()
         if not quiet:
@@ -185,7 +185,7 @@ def _run_trials(
         if folder.begun:
             _resume(recipe, folder, device=device, quiet=quiet)
         else:
-            _begin(recipe, folder, device=device, force=True, quiet=quiet)
+            _show_run(partial(runs.launch, recipe, folder, device=device, force=True), folder, quiet=quiet)
 
     try:
         with swept.claimed(force=force):
@@ -210,20 +210,6 @@ def _introduce(recipe: Recipe) -> None:
     say(f"{recipe.name}: {recipe.description}".rstrip(": "))
 
 
-def _begin(
-    recipe: Recipe,
-    folder: RunFolder,
-    *,
-    device: str,
-    force: bool,
-    quiet: bool,
-    ranks: Ranks | None = None,
-) -> None:
-    """Run a recipe with its progress and its scores on the terminal."""
-    work = partial(runs.launch, recipe, folder, device=device, force=force, ranks=ranks)
-    _show_run(work, folder, quiet=quiet)
-
-
 def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, ranks: Ranks | None = None) -> None:
     """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
     if folder.done:
@@ -236,8 +222,8 @@ def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, rank
     def tell_start(step: int, lost: Sequence[str]) -> None:
         for sentence in lost:
             complain(f"lost: {sentence}")
-        anew = "beginning anew: there is no checkpoint to go on from"
         if not quiet:
+            anew = "beginning anew: there is no checkpoint to go on from"
             say(f"going on from step {step:,}" if step else anew)
 
     work = partial(runs.resume, recipe, folder, device=device, announce=tell_start, ranks=ranks)

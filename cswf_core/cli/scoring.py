@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import click
 
-from cswf_core.cli.terminal import prepare, show_protocols, show_scores
+from cswf_core.cli.terminal import prepare, show_scores
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Comparing, Evaluation, evaluate
 from cswf_core.evaluation.evaluate import compare as compare_samples
@@ -159,10 +159,9 @@ def _task(generated: Generated, wanted: Scoring, plugins_dir: tuple[Path, ...]) 
             f"{generated.path} is not a run's folder; name what to compare with, such as --against cifar10"
         )
     real = read_all_real(wanted.against, registry, wanted.reading)
-    if generated.run is None:
-        return wanted.with_copying(Task.of_images(real, chosen, registry), registry)
-    recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)
-    return wanted.with_copying(Task.of_run(recipe, real, chosen), registry, recipe)
+    recipe = _recipe(generated, registry)
+    task = Task.of_images(real, chosen, registry) if recipe is None else Task.of_run(recipe, real, chosen)
+    return wanted.with_copying(task, registry, recipe)
 
 
 def _save(
@@ -190,9 +189,7 @@ def _print(evaluation: Evaluation, form: Format | None, *, quiet: bool) -> None:
     elif form is not None and form != "table":
         say(*document_table(document, form).split("\n"))
     elif form == "table" or not quiet:
-        screen = console()
-        show_scores(document, screen)
-        show_protocols(document, screen)
+        show_scores(document, console(), protocols=True)
 
 
 def compare(

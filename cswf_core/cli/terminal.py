@@ -1,4 +1,4 @@
-"""What commands with work to do have in common: how their process is prepared, and scores on a terminal."""
+"""What commands with work to do have in common: processes and ranks prepared, scores on a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import ctypes
 import logging
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from rich.console import Console
 
+from cswf_core.errors import RunError
+from cswf_core.kernels.memory import memory_limited
+from cswf_core.ranks import Ranks
+from cswf_core.recipe import choose_device
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, start_log
 from cswf_core.runs.screen import table, words
 from cswf_core.scores.layout import measured
+from cswf_core.session.devices import is_rank, joined, number_from, number_of, one_thread, start
 
 
 def prepare(*, quiet: bool) -> None:
@@ -48,10 +56,10 @@ def listed(classes: Sequence[str]) -> str:
     return ", ".join(classes[:12]) + (f", … {len(classes)} in all" if classes[12:] else "")
 
 
-def show_scores(document: Mapping[str, Any], screen: Console) -> None:
+def show_scores(document: Mapping[str, Any], screen: Console, *, protocols: bool = False) -> None:
     """Print the scores of metrics.json: those against real samples, a column for each set; then the others.
 
-    ± is a score's standard error.
+    ± is a score's standard error. With `protocols`, lines follow that say how scores were computed.
     """
     compared = [score for score in document["scores"] if score["against"]]
     others = [score for score in document["scores"] if not score["against"]]
@@ -68,6 +76,13 @@ def show_scores(document: Mapping[str, Any], screen: Console) -> None:
         screen.print(table(headings, lines, others="right"))
     for note in document["notes"]:
         screen.print(words(f"note: {note}", "bold"), soft_wrap=True)
+    computed: dict[str, list[str]] = {}
+    for score in document["scores"] if protocols else ():
+        computed.setdefault(score["protocol"], []).append(score["name"])
+    for protocol, names in computed.items():
+        first = names[0] if len(names) == 1 else f"{names[0]}, …"
+        if protocol:
+            screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
 
 
 def _value(score: Mapping[str, Any]) -> str:
@@ -76,18 +91,59 @@ def _value(score: Mapping[str, Any]) -> str:
     return measured(score["value"], score.get("error"), share=share)
 
 
-def show_protocols(document: Mapping[str, Any], screen: Console) -> None:
-    """Print how scores were computed, a line for each metric."""
-    protocols: dict[str, list[str]] = {}
-    for score in document["scores"]:
-        protocols.setdefault(score["protocol"], []).append(score["name"])
-    for protocol, names in protocols.items():
-        first = names[0] if len(names) == 1 else f"{names[0]}, …"
-        if protocol:
-            screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
-
-
 def _against(score: dict[str, Any]) -> str:
     """Return the name of a score's reference: `data:split`."""
     against = score["against"] or {}
     return ":".join(str(against[key]) for key in ("data", "split") if against.get(key))
+
+
+Lead = Callable[[Ranks, str], None]
+"""(ranks, device) → the command itself, for rank 0 or one process alone."""
+
+
+def on_ranks(
+    devices: str | None, device: str, before: RunFolder | None, *, lead: Lead, follow: Lead
+) -> int | None:
+    """Do a command's work on as many devices as `--devices` says; return the exit status, None for success.
+
+    `before` is the folder of a run that goes on: on a CPU with as many threads as it began with, as bits may
+    depend on their number.
+    """
+    count = number_of(devices, device)
+    if before is not None and before.done:  # there is nothing to share
+        if number_from("RANK", 0) == 0:
+            lead(Ranks(), device)
+        return None
+    if is_rank():
+        size = number_from("WORLD_SIZE", 1)
+        if count is not None and count != size:
+            raise RunError(f"--devices {count} was asked for, and torchrun started {size} ranks: leave it out")
+        with joined(device) as (ranks, own), _as_before(before, own):
+            if ranks.leads:
+                lead(ranks, own)
+            else:
+                start_log(logging.ERROR)
+                follow(ranks, own)
+        return None
+    if count is not None and count > 1:
+        return start(count)
+    if count == 1:
+        one_thread(device)
+    with _as_before(before, device):
+        lead(Ranks(), device)
+    return None
+
+
+MOST_THREADS = 1024
+"""Threads that a run goes on with at most, whatever its record says."""
+
+
+@contextmanager
+def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
+    """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
+    facts = None if before is None else before.facts()
+    threads = None if facts is None or facts.device is None else facts.device.threads
+    if choose_device(device).type == "cpu" and threads is not None:
+        torch.set_num_threads(min(threads, MOST_THREADS))
+    with memory_limited(None if facts is None else facts.memory_limit):
+        yield

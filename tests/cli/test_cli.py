@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
-from cswf_core.cli import signals
 from cswf_core.runs.folder import RunFolder
 from cswf_plugins.datasets.digits import Digits
-from tests.apart import prepared
 from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, wait_until
 
@@ -31,21 +29,12 @@ SMALL = (
 )
 
 
-def test_help_lists_the_commands_and_no_others(cswf):
-    assert cswf("rnu").status == 2
-    printed = cswf.output("--help")
-    for command in ("run", "check", "show", "recipes", "schema", "plugins"):
-        assert f"  {command} " in printed
-        assert cswf(command, "--help").status == 0
-
-
 def test_run_is_repeatable_and_its_recipe_can_be_run_again(cswf, tmp_path):
-    recipes = {"a": ("digits", *SMALL), "b": ("digits", *SMALL), "c": (tmp_path / "a/recipe.yaml",)}
-    for out, recipe in {**recipes, "d": ("digits", *SMALL, "seed=1")}.items():
+    recipes = {"a": ("digits", *SMALL), "b": (tmp_path / "a/recipe.yaml",), "c": ("digits", *SMALL, "seed=1")}
+    for out, recipe in recipes.items():
         assert cswf("run", *recipe, "--out", tmp_path / out, "--device", "cpu", "--quiet") == Outcome(0, "", "")
-    hashes = [read_json(tmp_path / run / "run.json")["samples_sha256"] for run in "abcd"]
-    assert hashes[0] == hashes[1] == hashes[2]
-    assert hashes[3] != hashes[0]
+    hashes = [read_json(tmp_path / run / "run.json")["samples_sha256"] for run in "abc"]
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_progress_is_plain_lines_when_not_a_terminal_and_the_pictures_are_named(cswf, tmp_path):
@@ -57,24 +46,16 @@ def test_progress_is_plain_lines_when_not_a_terminal_and_the_pictures_are_named(
     assert printed.endswith(f"see {made}\n")
 
 
-def test_a_used_folder_is_refused_unless_forced(cswf, tmp_path):
-    arguments = ("run", "digits", *SMALL, "--out", tmp_path, "--device", "cpu")
-    assert cswf.output(*arguments).endswith(f"see {tmp_path / 'report.html'}, {tmp_path / 'samples.png'}\n")
-    (tmp_path / "notes.txt").write_text("keep me")
-    before = (tmp_path / "run.json").read_text()
-    assert "is not empty" in cswf.refusal(*arguments)
-    assert (tmp_path / "run.json").read_text() == before
-    assert cswf(*arguments, "--force").status == 0
-    assert (tmp_path / "notes.txt").read_text() == "keep me"
-
-
-def test_without_out_runs_are_numbered(cswf, tmp_path, monkeypatch):
+def test_without_out_runs_are_numbered_and_a_used_folder_is_refused_unless_forced(cswf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        assert cswf("run", "digits", *SMALL, "--quiet").status == 0
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
-    assert cswf("run", "digits", *SMALL, "--quiet", "--force").status == 0
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+    run = ("run", "digits", *SMALL, "--device", "cpu")
+    assert cswf.output(*run).endswith("see runs/digits/report.html, runs/digits/samples.png\n")
+    (tmp_path / "runs/digits/notes.txt").write_text("keep me")
+    assert "is not empty" in cswf.refusal(*run, "--out", "runs/digits")
+    for force in ((), ("--force",)):
+        assert cswf(*run, "--quiet", *force).status == 0
+        assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+    assert (tmp_path / "runs/digits/notes.txt").read_text() == "keep me"
 
 
 def test_a_run_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path, monkeypatch):
@@ -84,17 +65,10 @@ def test_a_run_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path, monkeypatc
     assert (tmp_path / "recipe.yaml").read_text() == "extends: digits  # mine\n"
 
 
-@pytest.mark.parametrize(
-    ("device", "complaint"),
-    [
-        ("tpu", "there is no device 'tpu'"),
-        ("cuda:x", "no device 'cuda:x'"),
-        ("cpu:", "no device 'cpu:'"),
-        ("cuda:" + "9" * 5_000, "no device 'cuda:99"),
-    ],
-)
-def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device, complaint):
-    assert complaint in cswf.refusal("run", "digits", "--out", tmp_path / "a", "--device", device)
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", "cpu:", "cuda:" + "9" * 5_000])
+def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device):
+    refusal = cswf.refusal("run", "digits", "--out", tmp_path / "a", "--device", device)
+    assert f"there is no device '{device[:9]}" in refusal
     assert not (tmp_path / "a").exists()
 
 
@@ -104,20 +78,17 @@ def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device, complaint):
         (None, "does not exist"),
         (b"junk", "cannot be read as .npz"),
         ({"points": np.zeros((0, 2))}, "the data set is empty"),
-        ({"images": np.zeros((0, 1, 4, 4), np.uint8)}, "the data set is empty"),
-        ({"points": np.array([[1.0, np.nan]])}, "has NaN or infinite values in 1 of 1 'points'"),
-        ({"points": np.zeros(3)}, "'points' must be n×d numbers"),
     ],
 )
-def test_bad_data_are_one_sentence_and_status_2(cswf, tmp_path, content, complaint):
-    path, out = tmp_path / "data.npz", tmp_path / "a"
+def test_bad_data_are_one_sentence_and_leave_no_folder(cswf, tmp_path, content, complaint):
+    path = tmp_path / "data.npz"
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is not None:
         np.savez(path, **content)
     data = f"data={{use: npz, path: {path}}}"
-    assert complaint in cswf.refusal("run", "digits-unconditional", data, "--out", out)
-    assert not out.exists()
+    assert complaint in cswf.refusal("run", "digits-unconditional", data, "--out", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
 def test_points_and_images_of_one_s_own_can_be_run_but_not_by_classes_that_they_lack(cswf, tmp_path):
@@ -144,39 +115,24 @@ def test_check_reports_mistakes_with_status_2(cswf, tmp_path):
 
 
 def test_show_prints_values_and_origins(cswf):
-    done = cswf("show", "digits", "seed=3")
-    assert yaml.safe_load(done.out)["schedule"]["use"] == "constant"
-    assert "seed: 3" in done.out
-    assert "# command line:1:6" in done.out
+    printed = cswf.output("show", "digits", "seed=3", "outputs.snapshots.1=77")
+    assert yaml.safe_load(printed)["schedule"]["use"] == "constant"
+    assert "seed: 3" in printed
+    assert "# command line:1:6" in printed
+    assert "[1] command line:2:21" in printed
     whole = json.loads(cswf("show", "digits", "--json").out)
     assert whole["recipe"]["condition"]["amplifier"] == 10
     assert whole["origins"]["condition.amplifier"].endswith("digits.yaml:13:14")
     assert whole["origins"]["particles.scale"] == "default"
-    done = cswf("show", "digits", "outputs.snapshots.1=77")
-    assert "[1] command line:1:21" in done.out
 
 
-def test_recipes_and_schema_are_json(cswf):
+def test_every_built_in_recipe_is_listed_with_what_it_is_for(cswf):
     rows = json.loads(cswf("recipes", "--json").out)
     assert {"digits", "swf-baseline", "toy-cswf"} <= {row["name"] for row in rows}
     assert all(row["description"] for row in rows)
-    assert "digits" in cswf("recipes").out
-    assert json.loads(cswf("schema").out)["title"] == "cswf recipe"
 
 
-def test_one_file_plugins_can_be_used(cswf, tmp_path):
-    from tests.plugins.test_registry import GOOD
-
-    (tmp_path / "axes.py").write_text(GOOD.replace("{name}", "axis"))
-    assert cswf("check", "digits", "projection=axis").status == 2
-    assert cswf("check", "digits", "projection=axis", "--plugins-dir", tmp_path).status == 0
-    small = ("--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
-    assert cswf("run", "digits", "projection=axis", *SMALL, *small).status == 0
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_with_their_status_and_the_record_says_interrupted(apart, tmp_path, number, status):
     run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
     with apart(*run) as child:
@@ -211,10 +167,10 @@ def test_a_closed_terminal_leaves_a_run_that_goes_on(apart, tmp_path):
 
 def test_a_signal_at_any_early_moment_leaves_nothing_or_a_run_that_goes_on(apart, tmp_path):
     statuses = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-    for number, (sent, status) in enumerate([*statuses.items()] * 2):
+    for number, (sent, status) in enumerate(statuses.items()):
         out = tmp_path / f"made/{number}"
         with apart("run", "digits", *SMALL, "--out", out, "--device", "cpu") as child:
-            time.sleep(0.08 * number)
+            time.sleep(0.15 * number)
             child.send_signal(sent)
             _, err = child.communicate()
         assert "Traceback" not in err
@@ -223,26 +179,6 @@ def test_a_signal_at_any_early_moment_leaves_nothing_or_a_run_that_goes_on(apart
         else:
             assert child.returncode == 0
         shutil.rmtree(out.parent, ignore_errors=True)
-
-
-def test_a_signal_that_is_ignored_stays_so():
-    """As `nohup` ignores SIGHUP."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        signals.install()
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    data = "data={use: npz, path: nowhere.npz}"
-    assert cswf("run", "digits", data, "--out", "mine").status == 2
-    assert (tmp_path / "mine").is_dir()
-    assert cswf("run", "digits", data).status == 2
-    assert not (tmp_path / "runs/digits").exists()
 
 
 def test_a_run_goes_on_when_nobody_reads_its_progress(apart, tmp_path):
@@ -269,11 +205,9 @@ def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypat
     [
         (("--seed", "3"), "No such option '--seed'. Values of the recipe are written without dashes: seed=3"),
         (("--schedule.steps=50",), "are written without dashes: schedule.steps=50"),
-        (("--seed",), "are written without dashes: seed=…"),
         (("--forse",), "No such option '--forse'. Did you mean '--force'?"),
         (("--seeds", "10k"), "'10k' is not a whole number (write 10000)"),
         (("--memory-limit", "500"), "it is in bytes: did you mean 500MB?"),
-        (("--memory-limit", "2"), "it is in bytes: did you mean 2GB?"),
         (
             ("--devices", "0"),
             "1 or more, or all; got '0'. To choose one GPU by its number, write --device cuda:0",
@@ -285,30 +219,14 @@ def test_a_wrong_option_gets_a_guess_at_the_right_one(words, said, cswf):
     assert (done.status, said in done.err) == (2, True), done.err
 
 
-def test_output_that_cannot_show_greek_still_comes(tmp_path):
+def test_output_that_cannot_show_greek_still_comes_and_a_closed_pipe_is_no_traceback(apart):
     done = completed(*CSWF, "plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "sliced-wasserstein" in done.stdout
-
-
-def test_a_closed_pipe_is_no_traceback(apart):
     with apart("schema") as child:
         child.stdout.close()
         assert "Traceback" not in child.stderr.read()
         child.wait()
-
-
-@pytest.mark.slow
-def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
-    """Two runs at once on two cores, and one alone: the same bits."""
-    small = ("particles.count=300", "schedule.steps=6", "evaluate.metrics=[]", "outputs.frames=0")
-    run = ("run", "digits", *small, "--device", "cpu", "--out")
-    with prepared({"OMP_NUM_THREADS": "2"}) as commands:
-        with commands(*run, tmp_path / "0") as one, commands(*run, tmp_path / "1") as other:
-            assert (one.wait(), other.wait()) == (0, 0)
-        assert commands.completed(*run, tmp_path / "2").returncode == 0
-    hashes = {read_json(tmp_path / str(i) / "run.json")["samples_sha256"] for i in range(3)}
-    assert len(hashes) == 1
 
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 
 import pytest
 from click.shell_completion import get_completion_class
@@ -30,13 +28,14 @@ def complete(monkeypatch, tmp_path):
     return words
 
 
-def test_commands_options_and_plugins_are_completed(complete):
+def test_commands_options_and_plugins_are_completed(complete, cswf):
     assert complete("re") == ["resume", "report", "recipes"]
     assert complete("data", "") == ["pack", "check", "info"]
     assert {"--device", "--devices", "--traceback", "--help"} <= set(complete(*RUN, "--"))
     assert complete(*RUN, "--device", "c") == ["cpu", "cuda"]
     assert complete("bench", "--no") == ["--no-naive"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
+    assert "_CSWF_COMPLETE=fish_complete" in cswf.output("completion", "fish")
     assert complete("eval", "x", "--metric", "k") == ["kid"]
     assert complete("plugins", "hi") == complete("plugins", "check", "hi") == ["high-pass", "histogram"]
     assert complete("new", "co") == ["condition", "coordinates"]
@@ -68,34 +67,3 @@ def test_completing_imports_no_torch():
     assert done.returncode == 0, done.stderr
     assert "digits-unconditional" in done.stdout
     assert done.stdout.endswith("False\n")
-
-
-@pytest.mark.parametrize(("shell", "sign"), [("zsh", "#compdef cswf"), ("fish", "--command cswf")])
-def test_scripts_are_printed(cswf, shell, sign):
-    printed = cswf.output("completion", shell)
-    assert sign in printed
-    assert f"_CSWF_COMPLETE={shell}_complete" in printed
-
-
-def test_another_shell_is_refused(cswf):
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in cswf("completion", "tcsh").err
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_takes_the_script(cswf, tmp_path):
-    program = tmp_path / "cswf"
-    program.write_text(f"#!{PYTHON}\nfrom cswf_core.cli import main\nmain()\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (tmp_path / "script").write_text(cswf.output("completion", "bash"))
-    commands = (
-        "source script; compopt() { echo $@; }\n"  # which bash has only while it completes
-        "COMP_WORDS=(cswf run digits-) COMP_CWORD=2; _cswf_completion cswf; echo ${COMPREPLY[@]}\n"
-        "complete -p cswf\n"
-    )
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = completed("bash", "-c", commands, cwd=tmp_path, env={**os.environ, **path})
-    assert done.stdout.splitlines() == [
-        "-o default",  # files, where no word begins so
-        "digits-unconditional",
-        "complete -o nosort -F _cswf_completion cswf",
-    ]

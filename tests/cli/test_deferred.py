@@ -56,9 +56,7 @@ def test_commands_that_read_do_not_import_pytorch(tmp_path):
     "use",
     [
         "assert type(Device()).__name__ == 'device'",
-        "assert torch.zero == 0",
         "assert torch.__version__ == '2'",
-        "import torch.nn as nn; assert nn.layer == 'layer'",
         "from torch.nn import layer; assert layer == 'layer'",
         "from torch import nn; assert nn.layer == 'layer'",
         "assert Tensor.made() == 'made'",

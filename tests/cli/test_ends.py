@@ -12,6 +12,7 @@ import pytest
 
 from cswf_core import load_recipe
 from cswf_core.cli import signals
+from cswf_core.cli.options import TRACEBACK
 from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
@@ -64,15 +65,38 @@ def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_library_for_which_memory_does_not_suffice_is_one_sentence(cswf, monkeypatch):
-    def load(**_: object) -> None:
-        raise ImportError("_contourpy.so: failed to map segment from shared object")
+ALLOCATOR = (
+    "[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: you tried to allocate"
+)
 
-    monkeypatch.setattr("cswf_core.cli.program.cli.main", load)
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ImportError("_contourpy.so: failed to map segment from shared object"),
+            "this machine's memory does not suffice (_contourpy.so: failed to map segment",
+        ),
+        (RuntimeError(ALLOCATOR), "this machine's memory does not suffice (not enough memory: you tried to"),
+        (LookupError("no such thing"), "unexpected LookupError: no such thing; this is no mistake of yours"),
+        (
+            ModuleNotFoundError("No module named 'yaml'"),
+            "'yaml'; `cswf doctor` says whether a package is missing",
+        ),
+    ],
+)
+def test_an_error_anywhere_is_a_sentence_with_its_traceback_if_nobody_has_foreseen_it(
+    cswf, monkeypatch, error, said
+):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", fail)
     ended = cswf("recipes")
     assert ended.status == 1
-    assert ended.err.startswith("this machine's memory does not suffice (_contourpy.so: failed to map segment")
-    assert len(ended.err.splitlines()) == 1
+    *before, last = ended.err.splitlines()
+    assert said in last
+    assert before[:1] == ([] if "memory" in said else ["Traceback (most recent call last):"])
 
 
 def test_results_that_somebody_removes_while_a_run_ends_are_told(cswf, doing):
@@ -122,6 +146,15 @@ def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
     assert ended == Outcome(status, "", f"{said}\ninterrupted\n")
 
 
+def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
+    before = signal.signal(SIGHUP, signal.SIG_IGN)
+    try:
+        signals.install()
+        assert signal.getsignal(SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(SIGHUP, before)
+
+
 @pytest.mark.parametrize(("number", "status"), [(SIGTERM, 143), (SIGHUP, 129), (SIGINT, 130)])
 def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, number, status):
     class Deleted:
@@ -142,9 +175,7 @@ def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, numb
     assert ended == Outcome(status, "", "interrupted\n")
 
 
-@pytest.mark.parametrize(
-    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.reading"]
-)
+@pytest.mark.parametrize("module", ["cswf_core.cli.signals", "click"])
 def test_ctrl_c_while_modules_load_ends_without_a_traceback(module):
     code = (
         "import os, signal, sys\n"
@@ -238,3 +269,67 @@ def test_a_run_that_is_stopped_before_it_could_go_on_leaves_no_folder(tmp_path, 
     begun = file == "run.json"  # its recipe is there, and how it ended
     assert RunFolder(tmp_path / "run").begun == begun
     assert (tmp_path / "run").exists() == begun
+
+
+FAULTY = """
+import attrs
+from cswf_core import hookimpl
+from cswf_core.interfaces import ProjectionSampler
+
+def deep():
+    return {}["angle"]
+
+@attrs.frozen
+class Faulty(ProjectionSampler):
+    def sample(self, space, count, draw):
+        return deep()
+
+@hookimpl
+def register_projections(register):
+    register("faulty", Faulty)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_tracebacks(monkeypatch):
+    """The option sets the variable, which is to be as before after each test."""
+    monkeypatch.setenv(TRACEBACK, "0")
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A run whose projection fails."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    return (
+        *("run", "digits", "projection=faulty", "--plugins-dir", tmp_path),
+        *("--out", tmp_path / "out", "--device", "cpu", "--quiet"),
+    )
+
+
+def test_the_error_of_a_plugin_is_a_sentence_that_names_the_option(cswf, failing):
+    sentence = cswf.refusal(*failing)
+    assert "sample raised KeyError: 'angle'" in sentence
+    assert sentence.endswith("; --traceback shows the whole of it\n")
+
+
+@pytest.mark.parametrize("place", ["before", "after", "variable"])
+def test_the_traceback_has_the_plugin_s_frames_and_ends_in_the_sentence(cswf, failing, monkeypatch, place):
+    if place == "variable":
+        monkeypatch.setenv(TRACEBACK, "1")
+    done = cswf(*{"before": ("--traceback", *failing), "after": (*failing, "--traceback")}.get(place, failing))
+    assert done.status == 2
+    lines = done.err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert any("faulty.py" in line and "in deep" in line for line in lines)
+    assert "KeyError: 'angle'" in lines
+    assert "sample raised KeyError: 'angle'" in lines[-1]
+    assert "--traceback" not in lines[-1]
+
+
+def test_a_cause_that_the_code_hides_is_shown(cswf, tmp_path):
+    (tmp_path / "data.npz").write_bytes(b"junk")
+    run = ("run", "digits", f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "--out", tmp_path / "out")
+    assert "cannot be read as .npz" in cswf.refusal(*run)
+    err = cswf("--traceback", *run).err
+    assert err.count("Traceback (most recent call last):") >= 2
+    assert "During handling of the above exception" in err

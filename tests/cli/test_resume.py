@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,21 +23,6 @@ TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", 
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]", *TINY)
 
 
-@pytest.fixture
-def killer(apart):
-    """Call `cswf`, kill it with SIGKILL after some seconds, and return `killed` or its status."""
-
-    def call(*arguments: str | Path, after: float = 300.0) -> str:
-        with (
-            open(os.devnull, "w") as nowhere,
-            apart(*arguments, timeout=after, stdout=nowhere.fileno()) as child,
-        ):
-            status = child.wait()
-        return "killed" if status == -signal.SIGKILL else str(status)
-
-    return call
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -49,32 +30,6 @@ def files(folder: Path) -> set[str]:
 def rows(folder: Path) -> list[dict]:
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments_change_nothing(killer, tmp_path):
-    recipe = ("digits", "schedule.steps=100", "outputs.checkpoint_every=5", "evaluate.metrics=[]", *TINY)
-    saving = ("model.save=true", "model.knots=16", "--device", "cpu", "--quiet")
-    began = time.monotonic()
-    assert killer("run", *recipe, *saving, "--out", tmp_path / "whole") == "0"
-    took, draw, kills = time.monotonic() - began, random.Random(6), 0
-    while kills < 10:
-        # Mostly soon enough to be in the midst of something, and now and then before anything has begun.
-        after = draw.uniform(0.0, 0.4) * took
-        status = killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume", after=after)
-        if status != "killed":  # it was quicker than that: begin again
-            assert status == "0"
-            assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
-            shutil.rmtree(tmp_path / "killed")
-        kills += status == "killed"
-    assert killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume") == "0"
-    assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
-    tables = [f"model/{path.name}" for path in (tmp_path / "whole/model").glob("*.safetensors")]
-    assert tables
-    for name in ("samples.npz", "frames.npz", "flow.png", *tables):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def run(folder: Path, *overrides: str, stop: Stop | None = None) -> str:
@@ -123,10 +78,14 @@ def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
     assert not list(halted.glob(".*"))
 
 
-def test_run_with_resume_does_the_same(cswf, halted, expected):
+def test_run_with_resume_does_the_same_and_without_a_checkpoint_it_begins_again(cswf, halted, expected):
+    for path in (halted / "checkpoints").iterdir():
+        path.unlink()
     arguments = ("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
     assert cswf(*arguments) == Outcome(0, "", "")
+    assert facts(halted)["resumed"][0]["step"] == 0
     assert facts(halted)["samples_sha256"] == expected
+    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
 
 
 def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected):
@@ -138,23 +97,6 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").touch()
     assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
-
-
-def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
-    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", stop=Stop())
-    cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
-    assert facts(tmp_path / "run")["samples_sha256"] == expected
-    assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
-
-
-def test_a_run_whose_particles_are_clipped_and_carried_along_goes_on_with_the_same_bits(cswf, tmp_path):
-    changes = ("particles.clip=0.8", "particles.offline=7")
-    run(tmp_path / "whole", *changes)
-    run(tmp_path / "stopped", *changes, stop=Stop(35))
-    cswf.output("resume", tmp_path / "stopped", "--device", "cpu", "--quiet")
-    assert facts(tmp_path / "stopped")["resumed"][0]["step"] == 30
-    for name in ("samples.npz", "samples-offline.npz", "samples-offline.png"):
-        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def test_another_recipe_is_refused_with_what_changed(cswf, halted):
@@ -190,13 +132,6 @@ def test_other_data_are_refused(cswf, tmp_path, every):
     assert "their SHA-256 is" in refusal
 
 
-def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
-    before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
-    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 3)
-    assert "has format 2, and this version of cswf reads format 3" in cswf.refusal("resume", halted)
-    assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
-
-
 def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(cswf, halted, expected):
     newest(halted).write_bytes(b"not what it was")
     outcome = cswf("resume", halted, "--device", "cpu")
@@ -208,22 +143,10 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(csw
     assert facts(halted)["samples_sha256"] == expected
 
 
-def test_without_any_checkpoint_a_run_begins_again(cswf, halted, expected):
-    for path in (halted / "checkpoints").iterdir():
-        path.unlink()
-    assert cswf("resume", halted, "--device", "cpu", "--quiet").status == 0
-    assert facts(halted)["resumed"][0]["step"] == 0
-    assert facts(halted)["samples_sha256"] == expected
-    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
-
-
-def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
+def test_what_is_no_run_cannot_go_on_and_a_folder_in_use_is_left_alone(cswf, halted, tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         assert "has no run that was begun" in cswf.refusal("resume", folder)
     assert "give its --out" in cswf("run", "digits", "--resume").err
-
-
-def test_a_folder_in_use_is_left_alone(cswf, halted):
     with RunFolder(halted).held():
         outcome = cswf("resume", halted)
     assert outcome.status == 2
