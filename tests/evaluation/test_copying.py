@@ -42,10 +42,19 @@ def crowd() -> tuple[Dataset, ...]:
     return training, held_out, fresh, joined(fresh, training, slice(40))
 
 
-def of_bytes(pixels: torch.Tensor) -> Dataset:
-    """Images (n×C×H×W bytes) as samples."""
-    x = pixels.flatten(1).T.float() * BIN - 1
-    return Dataset(x, Space(tuple(pixels.shape[1:])), bin_width=BIN)
+def photo_result(generated: torch.Tensor, photos: tuple[torch.Tensor, ...], held: bool) -> Result:
+    """Search for copies among photographs given as bytes, n×3×32×32."""
+    sets = (generated, photos[0], photos[1])
+    samples, training, held_out = (
+        Dataset(each.flatten(1).T.float() * BIN - 1, Space(tuple(each.shape[1:])), bin_width=BIN)
+        for each in sets
+    )
+    return found_in(samples, training, held_out=held_out if held else None)
+
+
+def found_in(generated: Dataset, training: Dataset, **sets: object) -> Result:
+    """Search for copies of training images by pixels."""
+    return PIXELS.compute(compare(generated, training, training=training, **sets))
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +73,6 @@ def blurred(pixels: torch.Tensor, width: float) -> torch.Tensor:
     kernel = (line[:, None] * line / line.sum() ** 2).expand(3, 1, 9, 9)
     padded = functional.pad(pixels.float(), (4, 4, 4, 4), mode="reflect")
     return functional.conv2d(padded, kernel, groups=3).round().to(torch.uint8)
-
-
-def photo_result(generated: torch.Tensor, photos: tuple[torch.Tensor, ...], held: bool) -> Result:
-    training, held_out = of_bytes(photos[0]), of_bytes(photos[1]) if held else None
-    return PIXELS.compute(compare(of_bytes(generated), training, training=training, held_out=held_out))
 
 
 @pytest.mark.slow
@@ -93,8 +97,7 @@ def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, 
 
 @pytest.mark.parametrize(("width", "held"), [(0.0, True), (1.0, False)])
 def test_real_images_are_no_copies_nor_are_blurred_ones(width, held, photos):
-    generated = blurred(photos[2], width) if width else photos[2]
-    measured = photo_result(generated, photos, held)
+    measured = photo_result(blurred(photos[2], width) if width else photos[2], photos, held)
     assert not measured.notes
     assert measured.scores["copies_l2"] < 0.02
     assert measured.details["near_copies_l2"] < 0.05
@@ -112,17 +115,19 @@ def test_copies_among_photographs_are_told_also_if_they_are_blurred(width, held,
 
 @pytest.mark.parametrize("held", [True, False])
 def test_one_copy_is_counted_and_an_identical_one_is_told(held, photos):
-    measured = photo_result(torch.cat([photos[2][:299], photos[0][:1]]), photos, held)
+    def with_copy(copy: torch.Tensor) -> Result:
+        return photo_result(torch.cat([photos[2][:299], copy]), photos, held)
+
+    measured = with_copy(photos[0][:1])
     assert 1 / 300 <= measured.scores["copies_l2"] < 5 / 300
     assert measured.details["smallest_ratio_l2"] == 0
     control = "600 held-out images" if held else "800 other training images"
     assert measured.notes == [
         f"identical: 1 of 300 samples is among the training images, byte for byte; of {control}, none is"
     ]
-    noisy = photos[0][:1] ^ 3  # the last two bits of each byte
-    measured = photo_result(torch.cat([photos[2][:299], noisy]), photos, held)
-    assert measured.scores["copies_l2"] >= 1 / 300
-    assert 0 < measured.details["smallest_ratio_l2"] < 0.1
+    noisy = with_copy(photos[0][:1] ^ 3)  # the last two bits of each byte
+    assert noisy.scores["copies_l2"] >= 1 / 300
+    assert 0 < noisy.details["smallest_ratio_l2"] < 0.1
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -130,7 +135,7 @@ def test_two_copies_in_a_hundred_are_told(held):
     """Too few to move any average."""
     training, held_out = images(2000, 0), images(1000, 1) if held else None
     mixed = joined(images(980, 2), attrs.evolve(training, x=training.x + GREY), slice(20))
-    measured = PIXELS.compute(compare(mixed, training, training=training, held_out=held_out))
+    measured = found_in(mixed, training, held_out=held_out)
     assert measured.details["near_copies_l2"] < 0.05
     assert len(measured.notes) == 2
     assert measured.notes[0].startswith("copying: 2")
@@ -139,47 +144,32 @@ def test_two_copies_in_a_hundred_are_told(held):
     assert measured.notes[1] == ADVICE
 
 
-def test_copies_of_few_data_are_told_although_few_are_held_out():
+def test_held_out_images_are_no_control_where_they_are_few_or_of_the_first_data_only():
     """A tenth of a folder of 300 pictures: 30 of them cannot tell 35 copies from chance."""
     training, held_out, fresh = images(270, 0), images(30, 1), images(265, 2)
     for generated, first in ((joined(fresh, training, slice(35)), "copying: 35 of 300"), (fresh, "")):
-        measured = PIXELS.compute(compare(generated, training, training=training, held_out=held_out))
+        measured = found_in(generated, training, held_out=held_out)
         assert "".join(measured.notes[:1]).startswith(first)
         assert bool(measured.notes) == bool(first)
         assert "270 other training images" in measured.protocol
+    later = attrs.evolve(images(400, 0), partly_held_out=True)
+    assert "400 other training images" in found_in(fresh, later, held_out=images(300, 1)).protocol
 
 
-def test_where_only_the_first_data_hold_images_out_these_are_no_control():
-    training, held_out, fresh = images(400, 0), images(300, 1), images(100, 2)
-    later = attrs.evolve(training, partly_held_out=True)
-    measured = PIXELS.compute(compare(fresh, later, training=later, held_out=held_out))
-    assert "400 other training images" in measured.protocol
-
-
-def test_repeated_samples_count_once():
-    training, held_out, fresh = images(400, 0), images(300, 1), images(30, 2)
-    repeated = fresh.take(torch.arange(30).repeat(10))
-    measured = PIXELS.compute(compare(repeated, training, training=training, held_out=held_out))
-    assert measured.samples == 30
-
-
-def test_copies_of_three_training_images_are_told():
-    training = images(3, 0)
+def test_repeated_samples_count_once_and_copies_of_three_training_images_are_told():
+    repeated = images(30, 2).take(torch.arange(30).repeat(10))
+    assert found_in(repeated, images(400, 0), held_out=images(300, 1)).samples == 30
+    three = images(3, 0)
     noise = 0.01 * torch.randn(12, 300, generator=torch.Generator().manual_seed(1))
-    copied = attrs.evolve(training, x=training.x.repeat(1, 100) + noise)
-    measured = PIXELS.compute(compare(copied, training, training=training))
-    assert measured.notes[0].startswith("copying: ")
+    copied = attrs.evolve(three, x=three.x.repeat(1, 100) + noise)
+    assert found_in(copied, three).notes[0].startswith("copying: ")
 
 
 def test_real_images_are_copies_as_often_as_expected_where_training_images_are_the_control():
-    shares = []
-    for seed in range(60):
-        training, fresh = images(100, 2 * seed), images(200, 2 * seed + 1)
-        measured = PIXELS.compute(compare(fresh, training, training=training))
-        shares.append(measured.scores["copies_l2"])
-    expected = measured.meanings["copies_l2"].expected
+    found = [found_in(images(200, 2 * seed + 1), images(100, 2 * seed)) for seed in range(60)]
+    expected = found[0].meanings["copies_l2"].expected
     assert expected == 1 / 51
-    assert np.mean(shares) == pytest.approx(expected, rel=0.5)
+    assert np.mean([each.scores["copies_l2"] for each in found]) == pytest.approx(expected, rel=0.5)
 
 
 def test_many_samples_that_are_somewhat_near_are_told():
@@ -197,18 +187,16 @@ def test_many_samples_that_are_somewhat_near_are_told():
 @pytest.mark.parametrize("held", [True, False])
 def test_a_duplicate_in_the_data_does_not_hide_copies(held, crowd):
     training, held_out, _, mixed = crowd
-    held_out = joined(held_out, training, slice(5, 6)) if held else None
-    training = joined(training, training, slice(3))
-    measured = PIXELS.compute(compare(mixed, training, training=training, held_out=held_out))
+    control = joined(held_out, training, slice(5, 6)) if held else None
+    measured = found_in(mixed, joined(training, training, slice(3)), held_out=control)
     assert measured.scores["copies_l2"] >= 40 / 220
     assert measured.notes[0].startswith("copying: 40 of 220 samples are among the training images")
 
 
 def test_identical_images_are_no_sign_where_the_control_has_as_many(crowd):
     training, held_out, fresh, _ = crowd
-    held_out, generated = (joined(each, training, slice(20)) for each in (held_out, fresh))
-    measured = PIXELS.compute(compare(generated, training, training=training, held_out=held_out))
-    assert measured.notes == [
+    control, generated = (joined(each, training, slice(20)) for each in (held_out, fresh))
+    assert found_in(generated, training, held_out=control).notes == [
         "identical: 20 of 200 samples are among the training images, byte for byte; "
         "of 220 held-out images, 20 are"
     ]
@@ -227,48 +215,46 @@ GREY = 2 / 128
 def test_held_out_images_that_are_nearly_mirror_images_do_not_hide_copies(crowd):
     """CIFAR-10 has such: with mirror images among the data, the smallest distance of a real image is near 0."""
     training, held_out, fresh, mixed = crowd
-    near, mirror_images = turned(training, GREY), turned(training)
-    real = joined(held_out, near, slice(300, 312))
-
-    def measured(generated: Dataset, mirrored: Dataset | None = mirror_images) -> Result:
-        seen = {"training": training, "mirrored": mirrored, "held_out": real}
-        return PIXELS.compute(compare(generated, training, **seen))
-
-    clean, copied, mirrored = map(measured, (joined(fresh, near, slice(200, 210)), mixed, turned(mixed)))
+    near = turned(training, GREY)
+    sets = {"held_out": joined(held_out, near, slice(300, 312)), "mirrored": turned(training)}
+    clean = found_in(joined(fresh, near, slice(200, 210)), training, **sets)
     assert clean.details["copies_mirrored_l2_of_real"] == pytest.approx(12 / 212, abs=2 / 212)
     assert clean.details["copies_mirrored_l2"] == pytest.approx(10 / 190, abs=2 / 190)
     assert not clean.notes  # as many as held-out images have
+    copied = found_in(mixed, training, **sets)
     assert copied.scores["copies_l2"] >= 40 / 220
     assert copied.notes[0].startswith("copying: 4")
     assert copied.details["copies_mirrored_l2"] < 5 / 220
-    assert mirrored.scores["copies_l2"] < 5 / 220
-    assert mirrored.details["copies_mirrored_l2"] >= 40 / 220
-    assert "are nearer to a mirror image of the training images than any of the latter" in mirrored.notes[0]
-    assert mirrored.details["smallest_l2"] == 0
-    row = mirrored.figures["nearest-of-all"].rows[0]
-    assert torch.equal(row[0], row[1])  # the mirror image itself is shown
-    far = [(image.float() - row[0].float()).norm() for image in row]
-    assert len(row) == 1 + SHOWN
-    assert far == sorted(far)
-    data = joined(training, mirror_images, slice(None))
-    every = (data.images().float() - row[0].float()).flatten(1).norm(dim=1).sort().values
-    assert torch.equal(torch.stack(far[1:]), every[:SHOWN])
-    plain = measured(mixed, None)
+    plain = found_in(mixed, training, held_out=sets["held_out"])
     assert plain.scores["copies_l2"] == copied.scores["copies_l2"]
     assert "copies_mirrored_l2" not in plain.details
+
+
+def test_copies_of_mirror_images_are_counted_told_and_shown_apart(crowd):
+    training, held_out, _, mixed = crowd
+    measured = found_in(turned(mixed), training, mirrored=turned(training), held_out=held_out)
+    assert measured.scores["copies_l2"] < 5 / 220
+    assert measured.details["copies_mirrored_l2"] >= 40 / 220
+    assert "are nearer to a mirror image of the training images than any of the latter" in measured.notes[0]
+    assert measured.details["smallest_l2"] == 0
+    row = measured.figures["nearest-of-all"].rows[0]
+    assert torch.equal(row[0], row[1])  # the mirror image itself is shown
+    data = joined(training, turned(training), slice(None))
+    every = (data.images().float() - row[0].float()).flatten(1).norm(dim=1).sort().values
+    far = torch.stack([(image.float() - row[0].float()).norm() for image in row[1:]])
+    assert torch.equal(far, every[:SHOWN])
 
 
 def test_an_image_s_own_mirror_image_is_no_other_where_nothing_is_held_out(crowd):
     training, _, fresh, _ = crowd
     symmetric = (training.x + turned(training).x) / 2
     data = attrs.evolve(training, x=torch.where(torch.arange(400) < 120, symmetric, training.x))
-    seen = {"training": data, "mirrored": turned(data)}
-    measured = PIXELS.compute(compare(joined(fresh, data, slice(40)), data, **seen))
+    measured = found_in(joined(fresh, data, slice(40)), data, mirrored=turned(data))
     assert measured.details["copies_mirrored_l2_of_real"] < 0.02
     assert measured.details["copies_mirrored_l2"] < 5 / 220  # copies of symmetric images are counted once
     assert measured.scores["copies_l2"] >= 40 / 220
     assert measured.details["nearest_l2_of_real"] > 0.3
-    crowded = PIXELS.compute(compare(joined(fresh, turned(data), slice(200, 240)), data, **seen))
+    crowded = found_in(joined(fresh, turned(data), slice(200, 240)), data, mirrored=turned(data))
     assert "a mirror image of the training images" in crowded.notes[0]
 
 
@@ -284,18 +270,12 @@ def test_mirror_images_are_counted_apart_by_features_too():
     assert "copies_mirrored_l2" not in measured.details
 
 
-def test_mirror_images_alone_are_no_training_images():
-    data = images(1, 0)
-    with pytest.raises(DataError, match="needs two training images or more"):
-        PIXELS.compute(compare(images(5, 1), data, training=data, mirrored=images(2, 0)))
-
-
-def test_two_training_images_are_enough_to_compute():
-    data = images(2, 0)
+def test_two_training_images_are_enough_and_one_with_its_mirror_image_is_not():
+    two, one = images(2, 0), images(1, 0)
     for held_out in (images(3, 2), None):
-        mirrored = {"mirrored": turned(data), "held_out": held_out}
-        measured = PIXELS.compute(compare(images(5, 1), data, training=data, **mirrored))
-        assert not measured.notes
+        assert not found_in(images(5, 1), two, mirrored=turned(two), held_out=held_out).notes
+    with pytest.raises(DataError, match="needs two training images or more"):
+        found_in(images(5, 1), one, mirrored=images(2, 0))
 
 
 def test_the_chance_that_samples_come_first_is_that_of_drawing_without_putting_back():
@@ -318,35 +298,27 @@ def test_a_relative_distance_is_0_for_the_same_image_and_1_where_all_are_as_far(
 
 def test_where_nothing_is_held_out_training_images_are_compared_with_all_others():
     training, fresh = images(300, 0), images(100, 1)
-    measured = PIXELS.compute(compare(fresh, training, training=training))
+    comparison = compare(fresh, training, training=training)
+    measured = PIXELS.compute(comparison)
     assert not measured.notes
     assert measured.details["closer_l2"] == pytest.approx(0.5, abs=0.1)
-    others = torch.cdist(training.images().flatten(1).double(), training.images().flatten(1).double()) * BIN
-    nearest_other = others.fill_diagonal_(math.inf).amin(dim=1)
-    assert measured.details["nearest_l2_of_real"] == pytest.approx(float(nearest_other.quantile(0.5)), rel=1e-5)
+    rows, ours = (each.images().flatten(1).double() for each in (training, fresh))
+    for name, distances in (
+        ("nearest_l2", torch.cdist(ours, rows)),
+        ("nearest_l2_of_real", torch.cdist(rows, rows).fill_diagonal_(math.inf)),
+    ):
+        median = distances.amin(dim=1).quantile(0.5) * BIN  # of an even number, the mean of the middle two
+        assert measured.details[name] == pytest.approx(float(median), rel=1e-5)
     assert "other training images" in measured.protocol
     assert "each of the training images is compared with all others" in measured.protocol
-    again = PIXELS.compute(
-        attrs.evolve(compare(fresh, training, training=training), draw=Key(5, "other").open())
-    )
+    again = PIXELS.compute(attrs.evolve(comparison, draw=Key(5, "other").open()))
     assert (again.scores, again.details) == (measured.scores, measured.details)  # nothing is drawn at random
-
-
-def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two():
-    training, fresh = images(30, 0), images(4, 1)
-    measured = PIXELS.compute(compare(fresh, training, training=training, held_out=images(9, 2)))
-    far = (
-        torch.cdist(fresh.images().flatten(1).double(), training.images().flatten(1).double()).amin(dim=1) * BIN
-    )
-    assert measured.details["nearest_l2"] == pytest.approx(float(np.median(far.numpy())), rel=1e-5)
 
 
 def test_every_score_says_what_it_means_and_shares_how_sure_they_are(crowd):
     training, held_out, _, mixed = crowd
-    seen = {"training": training, "mirrored": turned(training), "held_out": held_out}
-    measured = PIXELS.compute(compare(mixed, training, **seen))
-    values = {**measured.scores, **measured.details}
-    assert set(measured.meanings) == set(values)
+    measured = found_in(mixed, training, mirrored=turned(training), held_out=held_out)
+    assert set(measured.meanings) == {*measured.scores, *measured.details}
     assert all(meaning.sentence.endswith(".") for meaning in measured.meanings.values())
     assert {meaning.aspect for meaning in measured.meanings.values()} == {"copying"}
     of_real = {name for name, meaning in measured.meanings.items() if not meaning.of_samples}
@@ -363,8 +335,8 @@ def test_every_score_says_what_it_means_and_shares_how_sure_they_are(crowd):
 def test_the_figures_show_samples_before_their_neighbours():
     training, fresh = images(50, 0), images(7, 1)
     generated = joined(fresh, training, slice(9, 10))
-    measured = PIXELS.compute(compare(generated, training, training=training))
-    figure = measured.figures["nearest-of-all"]
+    figures = found_in(generated, training).figures
+    figure = figures["nearest-of-all"]
     assert len(figure.rows) == 8
     assert figure.rows[0].shape == (1 + SHOWN, 3, 2, 2)
     assert torch.equal(figure.rows[0][0], training.images()[9])  # the copy is the nearest of all
@@ -372,7 +344,7 @@ def test_the_figures_show_samples_before_their_neighbours():
     assert figure.captions[0][:2] == ["0.00", "0"]
     assert [len(row) for row in figure.captions] == [1 + SHOWN] * 8
     assert figure.lead.startswith("The samples with the smallest relative distances")
-    uncurated = measured.figures["nearest-neighbours"]
+    uncurated = figures["nearest-neighbours"]
     assert torch.equal(uncurated.rows[2][0], generated.images()[2])
     assert not uncurated.left
 
@@ -381,31 +353,26 @@ def test_the_figures_show_samples_before_their_neighbours():
 def test_the_figure_has_samples_of_all_classes_or_of_ten(classes, rows):
     names = tuple(f"class {number}" for number in range(classes))
     generated = images(200, 1, torch.arange(200) * classes // 200, names)
-    training = images(50, 0)
-    figure = PIXELS.compute(compare(generated, training, training=training)).figures["nearest-neighbours"]
+    figure = found_in(generated, images(50, 0)).figures["nearest-neighbours"]
     assert len(figure.rows) == len(figure.left) == rows
     assert len(set(figure.left)) == min(classes, 10)
-    of_class = dict(
-        zip(map(bytes, generated.images().numpy()), generated.conditions.labels.tolist(), strict=True)
-    )
+    shown = map(bytes, generated.images().numpy())
+    of_class = dict(zip(shown, generated.conditions.labels.tolist(), strict=True))
     assert [names[of_class[bytes(row[0].numpy())]] for row in figure.rows] == list(figure.left)
 
 
 def test_a_cpu_spends_no_more_products_than_it_may(crowd):
     training, held_out, _, mixed = crowd
-
-    def measured(generated: Dataset, products: int) -> Result:
-        return PIXELS.compute(
-            compare(generated, training, training=training, held_out=held_out, products=products)
-        )
-
     enough = 400 * 12 * 100
-    assert measured(mixed, enough).samples == 50
-    assert "to 50 of 220 samples and to 50 held-out images" in measured(mixed, enough).protocol
-    assert "to 30 samples and to 70 held-out images" in measured(mixed.take(slice(30)), enough).protocol
-    assert measured(mixed, 1).samples == 20
-    assert measured(mixed, enough).notes[-1].startswith("copies are looked for among 50 of 220 samples to save")
-    assert not any("save time" in note for note in measured(mixed, 10**9).notes)
+    some = found_in(mixed, training, held_out=held_out, products=enough)
+    assert some.samples == 50
+    assert "to 50 of 220 samples and to 50 held-out images" in some.protocol
+    assert some.notes[-1].startswith("copies are looked for among 50 of 220 samples to save")
+    few = found_in(mixed.take(slice(30)), training, held_out=held_out, products=enough)
+    assert "to 30 samples and to 70 held-out images" in few.protocol
+    assert found_in(mixed, training, held_out=held_out, products=1).samples == 20
+    every = found_in(mixed, training, held_out=held_out, products=10**9)
+    assert not any("save time" in note for note in every.notes)
 
 
 def test_the_search_for_copies_that_nobody_asked_for_takes_a_share_of_the_flow(registry):
@@ -429,60 +396,46 @@ def test_samples_are_compared_in_the_grey_levels_of_the_data(registry):
     data = load_data(load_recipe("digits", registry=registry))
     noise = torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0))
     dequantised = attrs.evolve(data, x=data.x + noise * data.bin_width * 0.93, bin_width=0.0)
-    for generated in (data, dequantised):
-        measured = PIXELS.compute(compare(generated, data, training=data))
-        assert measured.details["smallest_l2"] == 0
-        assert measured.scores["copies_l2"] == 1
-        assert "1,797 of 1,797 samples are among the training images, byte for byte" in measured.notes[0]
+    measured = found_in(dequantised, data)
+    assert measured.details["smallest_l2"] == 0
+    assert measured.scores["copies_l2"] == 1
+    assert "1,797 of 1,797 samples are among the training images, byte for byte" in measured.notes[0]
 
 
-def completions(hidden: slice, copied: int, seed: int = 0) -> Comparison:
+def completions(hidden: slice, copied: int) -> Comparison:
     """200 training images of which a part is generated: fresh, or in `copied` of them that of another one."""
-    training, held_out, fresh = images(400, seed), images(300, seed + 1), images(200, seed + 2)
+    training, held_out, fresh = images(400, 0), images(300, 1), images(200, 2)
     x = training.x[:, :200].clone()
     x[hidden] = fresh.x[hidden]
     x[hidden, :copied] = training.x[hidden, 200 : 200 + copied]
     generated = attrs.evolve(training, x=x, conditions=Conditions(origin=torch.arange(200)))
     mask = torch.ones(12, dtype=torch.bool)
     mask[hidden] = False
-    return compare(
-        generated,
-        training,
-        training=training,
-        held_out=held_out,
-        originals=training.x[:, :200],
-        observation=Masked(mask),
-    )
+    sets = {"training": training, "held_out": held_out, "originals": training.x[:, :200]}
+    return compare(generated, training, observation=Masked(mask), **sets)
 
 
 def test_completions_of_training_images_are_no_copies_unless_what_was_generated_is():
     hidden = slice(9, 12)  # little is generated: whole images are near to those that were given
-    clean, copied = (PIXELS.compute(completions(hidden, count)) for count in (0, 30))
+    comparison = completions(hidden, 0)
+    clean, copied = (PIXELS.compute(each) for each in (comparison, completions(hidden, 30)))
     assert not clean.notes
     assert clean.details["closer_l2"] == pytest.approx(0.5, abs=0.1)
-    whole = attrs.evolve(completions(hidden, 0), originals=None, observation=None)
-    assert PIXELS.compute(whole).notes
+    assert PIXELS.compute(attrs.evolve(comparison, originals=None, observation=None)).notes
     assert copied.notes[0].startswith("copying: 30 of 200 samples are among the training images")
     assert "what was generated of samples, one for each image that is completed" in copied.protocol
-
-
-def test_of_several_completions_of_one_image_one_is_looked_at():
-    comparison = completions(slice(9, 12), 0)
-    origin = torch.arange(200) // 4
-    generated = attrs.evolve(comparison.generated, conditions=Conditions(origin=origin))
-    measured = PIXELS.compute(attrs.evolve(comparison, generated=generated))
-    assert measured.samples == 50
+    fours = attrs.evolve(comparison.generated, conditions=Conditions(origin=torch.arange(200) // 4))
+    assert PIXELS.compute(attrs.evolve(comparison, generated=fours)).samples == 50
 
 
 def test_the_image_that_a_sample_completes_is_left_out_also_if_it_is_a_mirror_image():
     training = images(60, 0)
     mirrored = turned(training)
+    origin = Conditions(origin=torch.arange(60))
     for originals in (training, mirrored):
-        generated = attrs.evolve(
-            originals, x=originals.x + GREY, conditions=Conditions(origin=torch.arange(60))
-        )
-        seen = {"training": training, "mirrored": mirrored, "held_out": images(60, 1)}
-        measured = PIXELS.compute(compare(generated, training, originals=originals.x, **seen))
+        generated = attrs.evolve(originals, x=originals.x + GREY, conditions=origin)
+        sets = {"originals": originals.x, "mirrored": mirrored, "held_out": images(60, 1)}
+        measured = found_in(generated, training, **sets)
         assert not measured.notes
         assert measured.details["smallest_l2"] > 0.2
 

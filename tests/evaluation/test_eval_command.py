@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -22,6 +24,13 @@ from tests.conftest import read_json
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}", "--device", "cpu")
 AGAINST = ("--against", "digits", *SLICED)
+BYTES = np.random.default_rng(0)
+FOUR = np.zeros((4, 1, 8, 8), np.uint8)
+
+
+def scored(cswf, *arguments: str | Path) -> dict[str, Any]:
+    """The document that `cswf eval` prints."""
+    return json.loads(cswf.output("eval", *arguments, "--json"))
 
 
 @pytest.fixture(scope="module")
@@ -39,41 +48,44 @@ def run(finished, tmp_path) -> Path:
 
 
 @pytest.fixture
-def folder(run, tmp_path) -> Path:
+def folder(finished, tmp_path) -> Path:
     """The run's images as pictures."""
     path = tmp_path / "pictures"
     path.mkdir()
-    for i, image in enumerate(np.load(run / "samples.npz")["images"]):
+    for i, image in enumerate(np.load(finished / "samples.npz")["images"]):
         Image.fromarray(image[0]).save(path / f"{i:03}.png")
     return path
 
 
 def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf, run, folder):
     """And copying is reported with every score."""
-    found = []
-    for path in (run, folder, run / "samples.npz"):
-        printed = cswf.output("eval", path, "--against", "digits", *SLICED, "--json")
-        document = json.loads(printed)
-        found.append({score["name"]: score["value"] for score in document["scores"]})
-        assert document["generated"]["count"] == 20
+    documents = [scored(cswf, path, *AGAINST) for path in (run, folder, run / "samples.npz")]
+    found = [{score["name"]: score["value"] for score in each["scores"]} for each in documents]
+    assert [each["generated"]["count"] for each in documents] == [20] * 3
     assert set(found[0]) >= {"sliced_wasserstein_8bit", "copies_l2", "smallest_l2"}
     assert found[0] == found[1] == found[2]
 
 
 def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run):
     before = read_json(run / "metrics.json")
-    cswf.output("eval", run, "--metric", "{use: sliced-wasserstein, called: again}", "--device", "cpu")
+    again = "{use: sliced-wasserstein, called: again}"
+    cswf.output("eval", run, "--metric", again, "--device", "cpu", "--seed", "5")
     document = read_json(run / "metrics.json")
-    names = [score["name"] for score in document["scores"]]
-    assert {"again_8bit", "sliced_wasserstein", "copies_l2"} <= set(names)  # earlier ones stay
-    score = document["scores"][names.index("again_8bit")]
-    assert score["against"]["data"] == "digits"
-    assert score["against"]["count"] == 1797
-    assert len(score["against"]["sha256"]) == 64
+    scores = {score["name"]: score for score in document["scores"]}
+    assert {"again_8bit", "sliced_wasserstein", "copies_l2"} <= set(scores)  # earlier ones stay
+    score = scores["again_8bit"]
+    assert (score["against"]["data"], score["against"]["count"]) == ("digits", 1797)
     assert score["samples"] == 20
     assert score["protocol"]
+    assert score["finished"]
     assert score["parameters"]["directions"] == 1000
-    assert document["versions"]["torch"]
+    assert score["settings"] == {"seed": 5, "precision": "float32", "samples": 50_000}
+    assert score["command"].startswith("cswf eval ")
+    assert score["command"].endswith("--seed 5")
+    assert score["device"]["type"] == "cpu"
+    assert isinstance(score["commit"], str)
+    assert len(score["samples_sha256"]) == len(score["against"]["sha256"]) == 64
+    assert score["versions"]["torch"] == document["versions"]["torch"]
     assert document["generated"]["sha256"] == before["generated"]["sha256"]
     assert "again" in (run / "report.html").read_text()
 
@@ -87,26 +99,27 @@ def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
     assert all(after[score["name"]]["samples"] == score["samples"] for score in before)
 
 
+def with_picture(mode: str, *size: int) -> Callable[[Path], None]:
+    return lambda path: Image.new(mode, size).save(path / "004.png")
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
         (lambda path: (path / "003.png").write_bytes(b"junk"), "003.png cannot be read as an image"),
         (
-            lambda path: Image.new("L", (9, 8)).save(path / "004.png"),
+            with_picture("L", 9, 8),
             "must be of one size and kind, and 000.png has 8×8 pixels in grey and 004.png 9×8 pixels in grey; "
             "--resize N resizes all of them to N×N pixels",
         ),
-        (
-            lambda path: Image.new("RGB", (8, 8)).save(path / "004.png"),
-            "004.png 8×8 pixels in colour; --rgb converts all of them to RGB",
-        ),
-        (lambda path: Image.new("I;16", (8, 8)).save(path / "004.png"), "more than 8 bits"),
+        (with_picture("RGB", 8, 8), "004.png 8×8 pixels in colour; --rgb converts all of them to RGB"),
+        (with_picture("I;16", 8, 8), "more than 8 bits"),
         (lambda path: [file.unlink() for file in path.iterdir()], "has no pictures (png, jpg"),
     ],
 )
 def test_a_bad_folder_is_one_sentence_and_status_2(cswf, folder, spoil, complaint):
     spoil(folder)
-    assert complaint in cswf.refusal("eval", folder, "--against", "digits", *SLICED)
+    assert complaint in cswf.refusal("eval", folder, *AGAINST)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +130,7 @@ def test_a_bad_folder_is_one_sentence_and_status_2(cswf, folder, spoil, complain
         (("--against", "digits:val"), "there is no split 'val'; write digits:train or digits:test"),
         (("--against", "digits:test"), "dataset 'digits' holds nothing out"),
         (("--against", "./nowhere"), "nowhere does not exist"),
+        (("--against", "pictures:test"), "folders and files have no splits"),
         (
             ("--against", "{use: synthetic, shape: [4], count: 9}"),
             "are images, and what they are compared with are points",
@@ -127,10 +141,17 @@ def test_a_bad_folder_is_one_sentence_and_status_2(cswf, folder, spoil, complain
         (("--against", "digits", "--metric", "class-fid"), "needs labels"),
         (("--against", "digits", "--weights", "nowhere.pt"), "nowhere.pt is not a file"),
         (("--against", "digits", "--device", "tpu"), "there is no device 'tpu'"),
+        ((*AGAINST, "--out", "taken"), "has other files in it, or scores of other samples; give another --out"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_status_2(cswf, folder, arguments, complaint):
+def test_a_mistake_is_one_sentence_and_status_2_and_leaves_no_folder(
+    cswf, folder, tmp_path, arguments, complaint
+):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/notes.txt").write_text("mine")
+    before = set(tmp_path.rglob("*"))
     assert complaint in cswf.refusal("eval", folder, *arguments)
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_other_mistakes(cswf, run, tmp_path):
@@ -161,35 +182,31 @@ def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_pat
     [
         ({"images": np.zeros((4, 1, 8, 8), np.float32)}, "must be n×C×H×W bytes"),
         ({"images": np.zeros((0, 1, 8, 8), np.uint8)}, "must be n×C×H×W bytes"),
-        ({"pictures": np.zeros((4, 1, 8, 8), np.uint8)}, "has no 'images'"),
-        ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.zeros(3, np.int64)}, "4 whole numbers"),
+        ({"pictures": FOUR}, "has no 'images'"),
+        ({"images": FOUR, "labels": np.zeros(3, np.int64)}, "4 whole numbers"),
         (
             {"images": np.zeros((4, 3, 9, 8), np.uint8)},
             "are images of 1×9×8, and what they are compared with are of 1×8×8; --resize 8 resizes images",
         ),
-        ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.full(4, 10)}, "label 10, and there are 10"),
+        ({"images": FOUR, "labels": np.full(4, 10)}, "label 10, and there are 10"),
     ],
 )
 def test_a_bad_file_is_one_sentence_and_status_2(cswf, tmp_path, arrays, complaint):
     np.savez(tmp_path / "samples.npz", **arrays)
-    assert complaint in cswf.refusal("eval", tmp_path / "samples.npz", "--against", "digits", *SLICED)
+    assert complaint in cswf.refusal("eval", tmp_path / "samples.npz", *AGAINST)
 
 
 def test_pictures_of_any_size_and_colour_are_scored_with_options_and_notes(cswf, folder):
     """In a folder as in a file."""
     grey = Image.open(folder / "000.png")
     grey.resize((16, 12)).convert("RGB").save(folder / "000.png")
-    options = ("--resize", "8", "--rgb")
-    printed = cswf.output("eval", folder, "--against", "digits", *SLICED, *options, "--real-count", "30")
+    printed = cswf.output("eval", folder, *AGAINST, "--resize", "8", "--rgb", "--real-count", "30")
     assert "1 of 20 images are resized to 8×8 pixels (--resize) by Pillow's bicubic filter" in printed
     assert "19 of 20 images are grey, and are converted to RGB (--rgb)" in printed
     assert "sliced_wasserstein_8bit: against 30 of 1,797 real samples, evenly spread over them" in printed
     assert "copies are looked for among 30 of 1,797 real samples" in printed
     assert "nearest of 30 training images to 20 samples" in printed
-    assert "folders and files have no splits" in cswf.refusal(
-        "eval", folder, *options, "--against", f"{folder}:test"
-    )
-    images = np.random.default_rng(0).integers(0, 256, (3, 12, 16, 1), np.uint8)
+    images = BYTES.integers(0, 256, (3, 12, 16, 1), np.uint8)
     np.savez(folder / "a.npz", images=images)
     found = read(folder / "a.npz", reading=Reading(resize=8, rgb=True))
     expected = Image.fromarray(images[1, ..., 0]).resize((8, 8), Image.Resampling.BICUBIC)
@@ -200,16 +217,13 @@ def test_pictures_of_any_size_and_colour_are_scored_with_options_and_notes(cswf,
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        (np.random.default_rng(0).integers(0, 2, (99, 1, 8, 8), np.uint8), ["all values are 0 or 1"]),
+        (BYTES.integers(0, 2, (99, 1, 8, 8), np.uint8), ["all values are 0 or 1"]),
         (
-            np.arange(3, dtype=np.uint8).reshape(3, 1, 1, 1).repeat(8, 2).repeat(8, 3),
+            np.ones((3, 1, 8, 8), np.uint8) * np.arange(3, dtype=np.uint8)[:, None, None, None],
             ["3 of 3 images are constant"],
         ),
-        (
-            np.random.default_rng(0).integers(0, 9, (2, 1, 8, 8), np.uint8)[[0, 1, 1]],
-            ["only 2 of 3 images are distinct"],
-        ),
-        (np.random.default_rng(0).integers(0, 9, (200, 1, 8, 8), np.uint8)[[0, *range(199)]], []),
+        (BYTES.integers(0, 9, (2, 1, 8, 8), np.uint8)[[0, 1, 1]], ["only 2 of 3 images are distinct"]),
+        (BYTES.integers(0, 9, (200, 1, 8, 8), np.uint8)[[0, *range(199)]], []),
     ],
 )
 def test_images_that_are_probably_a_mistake_have_notes(tmp_path, images, words):
@@ -240,32 +254,29 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
 
 
 def test_scores_against_other_data_have_names_of_their_own(cswf, run, folder):
-    before = read_json(run / "metrics.json")
+    before = read_json(run / "metrics.json")["scores"]
     cswf.output("eval", run, "--against", folder, *SLICED)
     after = {score["name"]: score for score in read_json(run / "metrics.json")["scores"]}
     assert after["sliced_wasserstein_8bit_pictures"]["against"]["data"] == "pictures"
-    for score in before["scores"]:
-        if score["metric"] == "sliced-wasserstein":
-            assert after[score["name"]] == score
+    assert all(after[each["name"]] == each for each in before if each["metric"] == "sliced-wasserstein")
 
 
-def test_a_data_set_comes_before_a_folder_of_its_name(cswf, folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_data_set_comes_before_a_folder_of_its_name(cswf, folder):
     folder.rename("digits")
     for against, count in (("digits", 1797), ("./digits", 20)):
-        done = cswf("eval", "digits", "--against", against, *SLICED, "--json")
-        assert json.loads(done.out)["scores"][0]["against"]["count"] == count
+        document = scored(cswf, "digits", "--against", against, *SLICED)
+        assert document["scores"][0]["against"]["count"] == count
 
 
 def test_several_references_are_brought_into_one_form(cswf, run, folder, tmp_path):
     colours = tmp_path / "colours"
     colours.mkdir()
-    for i, file in enumerate(sorted(folder.iterdir())):
-        Image.open(file).convert("RGB").save(colours / f"{i}.png")
+    for file in folder.iterdir():
+        Image.open(file).convert("RGB").save(colours / file.name)
     for path in (run, folder, colours):
-        printed = cswf.output("eval", path, "--against", "digits", "--against", colours, *SLICED, "--json")
-        against = [score["against"] for score in json.loads(printed)["scores"] if score["against"]]
-        assert {each["data"] for each in against} == {"digits", "colours"}
+        scores = scored(cswf, path, *AGAINST, "--against", colours)["scores"]
+        against = {score["against"]["data"] for score in scores if score["against"]}
+        assert against == {"digits", "colours"}
     Image.new("RGB", (8, 8), (255, 0, 0)).save(colours / "red.png")
     refusal = cswf.refusal("eval", run, "--against", colours, *SLICED)
     assert "are images of 3×8×8, and what they are compared with are of 1×8×8" in refusal
@@ -288,35 +299,33 @@ def test_a_sweep_s_folder_is_told_apart(cswf, tmp_path):
 
 def test_points_are_scored_by_sliced_wasserstein_where_nothing_is_asked_for(cswf, tmp_path):
     short = ("schedule.steps=2", "particles.count=50", "--device", "cpu", "--quiet")
-    assert cswf("run", "toy-cswf", *short, "--out", tmp_path / "toy").status == 0
-    scores = json.loads(cswf.output("eval", tmp_path / "toy", "--json"))["scores"]
-    assert "sliced_wasserstein" in {score["name"] for score in scores}
+    cswf.output("run", "toy-cswf", *short, "--out", tmp_path / "toy")
+    assert "sliced_wasserstein" in {score["name"] for score in scored(cswf, tmp_path / "toy")["scores"]}
 
 
-def test_a_metric_that_cannot_work_is_refused_before_the_flow(cswf, tmp_path):
-    for metric, complaint in (("psnr", "complete no images"), ("class-fid", "needs labels")):
-        recipe = "digits" if metric == "psnr" else "digits-unconditional"
-        out = tmp_path / metric
-        refusal = cswf.refusal("run", recipe, f"evaluate.metrics=[{metric}]", "--out", out, "--device", "cpu")
-        assert complaint in refusal
-        assert not out.exists()
+@pytest.mark.parametrize(
+    ("recipe", "metric", "complaint"),
+    [("digits", "psnr", "complete no images"), ("digits-unconditional", "class-fid", "needs labels")],
+)
+def test_a_metric_that_cannot_work_is_refused_before_the_flow(cswf, tmp_path, recipe, metric, complaint):
+    out = tmp_path / "out"
+    refusal = cswf.refusal("run", recipe, f"evaluate.metrics=[{metric}]", "--out", out, "--device", "cpu")
+    assert complaint in refusal
+    assert not out.exists()
 
 
 def test_images_of_any_program_get_a_folder_with_scores_figures_and_a_page(cswf, folder, tmp_path):
-    printed = cswf.output("eval", folder, *AGAINST)
     out = tmp_path / "runs/pictures-eval"
-    assert "see runs/pictures-eval/report.html" in printed
-    names = {path.name for path in out.iterdir()}
+    assert "see runs/pictures-eval/report.html" in cswf.output("eval", folder, *AGAINST)
     figures = {"nearest-neighbours.png", "nearest-of-all.png"}
-    assert names == {"metrics.json", "report.html", "samples.png", "real.npz"} | figures
-    cswf.output("eval", folder, *AGAINST)  # again into the same folder, as these are the same samples
+    left = {path.name for path in out.iterdir()}
+    assert left == {"metrics.json", "report.html", "samples.png", "real.npz"} | figures
+    done = cswf(
+        "eval", folder, *AGAINST, "--quiet"
+    )  # again into the same folder, as these are the same samples
+    assert (done.status, done.out, done.err) == (0, "", "")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["pictures-eval"]
-
-
-def test_samples_of_another_place_get_another_folder(cswf, folder, tmp_path):
-    cswf.output("eval", folder, *AGAINST)
-    moved = tmp_path / "elsewhere/pictures"
-    shutil.copytree(folder, moved)
+    moved = shutil.copytree(folder, tmp_path / "elsewhere/pictures")
     assert "see runs/pictures-eval-2/report.html" in cswf.output("eval", moved, *AGAINST)
 
 
@@ -327,73 +336,31 @@ def test_with_out_a_run_s_own_scores_stay_as_they_are(cswf, finished, tmp_path):
     assert (tmp_path / "apart/report.html").is_file()
 
 
-def test_a_folder_with_other_files_is_not_written_to(cswf, folder, tmp_path):
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "notes.txt").write_text("mine")
-    refusal = cswf.refusal("eval", folder, *AGAINST, "--out", taken)
-    assert "has other files in it, or scores of other samples; give another --out" in refusal
-
-
-def test_a_refused_evaluation_leaves_no_folder(cswf, folder, tmp_path):
-    cswf.refusal("eval", folder, "--metric", "sliced-wasserstein")
-    assert not (tmp_path / "runs").exists()
-    cswf.refusal("eval", folder, "--against", "digits", "--metric", "slicd", "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_table_in_latex_has_every_sign_that_methods_are_described_with(cswf, folder):
-    printed = cswf.output("eval", folder, *AGAINST, "--format", "latex")
-    assert "U+" not in printed
-
-
-def test_quiet_prints_nothing_but_errors(cswf, folder):
-    done = cswf("eval", folder, *AGAINST, "--quiet")
-    assert (done.status, done.out, done.err) == (0, "", "")
-
-
 def test_scores_are_printed_in_the_form_that_is_asked_for(cswf, folder):
-    rows = list(csv.DictReader(io.StringIO(cswf.output("eval", folder, *AGAINST, "--format", "csv"))))
+    def printed(form: str) -> str:
+        return cswf.output("eval", folder, *AGAINST, "--format", form)
+
+    rows = list(csv.DictReader(io.StringIO(printed("csv"))))
     assert "sliced_wasserstein_8bit" in {row["score"] for row in rows}
-    assert r"| sliced\_wasserstein\_8bit" in cswf.output("eval", folder, *AGAINST, "--format", "markdown")
-    assert r"\toprule" in cswf.output("eval", folder, *AGAINST, "--format", "latex")
+    assert r"| sliced\_wasserstein\_8bit" in printed("markdown")
+    assert r"\toprule" in printed("latex")
+    assert "U+" not in printed("latex")  # every sign that methods are described with is known
     assert json.loads(cswf.output("eval", folder, *AGAINST, "--json"))["format"] == 2
 
 
-def test_every_score_says_what_it_depends_on(cswf, folder, tmp_path):
-    cswf.output("eval", folder, *AGAINST, "--seed", "5")
-    document = read_json(tmp_path / "runs/pictures-eval/metrics.json")
-    for score in document["scores"]:
-        assert score["settings"] == {"seed": 5, "precision": "float32", "samples": 50_000}
-        assert score["command"].startswith("cswf eval ")
-        assert score["command"].endswith("--seed 5")
-        assert score["device"]["type"] == "cpu"
-        assert score["versions"]["torch"]
-        assert score["finished"]
-        assert len(score["samples_sha256"]) == 64
-        assert isinstance(score["commit"], str)
-
-
-def test_the_seed_is_the_evaluation_s_own_and_not_the_run_s(cswf, finished, tmp_path):
-    (tmp_path / "other").mkdir()
-    for name in ("recipe.yaml", "run.json", "samples.npz"):
-        shutil.copy(finished / name, tmp_path / "other" / name)
-    recipe = tmp_path / "other/recipe.yaml"
+def test_the_seed_is_the_evaluation_s_own_and_not_the_run_s(cswf, finished, run, tmp_path):
+    recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("seed: 0\n", "seed: 7\n", 1))
-    values = []
-    for run, seed in ((finished, None), (tmp_path / "other", None), (finished, "1")):
-        more = () if seed is None else ("--seed", seed)
-        printed = cswf.output("eval", run, *AGAINST, *more, "--out", tmp_path / f"to{len(values)}", "--json")
-        values.append(json.loads(printed)["scores"][0]["value"])
-    assert values[0] == values[1] != values[2]
+    first, other, third = (
+        scored(cswf, folder, *AGAINST, *seed, "--out", tmp_path / f"to{number}")["scores"][0]["value"]
+        for number, (folder, seed) in enumerate(((finished, ()), (run, ()), (finished, ("--seed", "1"))))
+    )
+    assert first == other != third
 
 
 def test_the_copy_check_can_be_switched_off(cswf, folder):
-    checked, unchecked = (
-        json.loads(cswf.output("eval", folder, *AGAINST, *more, "--json"))
-        for more in ((), ("--no-copy-check",))
-    )
-    metrics = [{score["metric"] for score in document["scores"]} for document in (checked, unchecked)]
+    documents = [scored(cswf, folder, *AGAINST, *more) for more in ((), ("--no-copy-check",))]
+    metrics = [{score["metric"] for score in document["scores"]} for document in documents]
     assert metrics == [{"sliced-wasserstein", "nearest-neighbours"}, {"sliced-wasserstein"}]
 
 
@@ -402,13 +369,12 @@ def test_references_of_one_folder_name_keep_apart(cswf, folder, tmp_path):
         shutil.copytree(folder, tmp_path / parent / "real")
     (tmp_path / "b/real/000.png").unlink()
     references = ("--against", "a/real", "--against", "b/real")
-    only = ("--metric", "sliced-wasserstein", "--no-copy-check", "--device", "cpu")
-    printed = cswf.output("eval", folder, *references, *only)
+    printed = cswf.output("eval", folder, *references, *SLICED, "--no-copy-check")
     assert "against a/real" in printed
     assert "against b/real" in printed
 
 
-def test_what_a_score_may_depend_on_is_a_note(cswf, folder, tmp_path):
+def test_what_a_score_may_depend_on_is_a_note(cswf, folder):
     Image.new("L", (8, 8)).save(folder / "strange.tif")
     Image.new("RGBA", (8, 8), (9, 9, 9, 0)).convert("LA").save(folder / "000.png")
     Image.open(folder / "001.png").convert("LA").save(folder / "001.png")  # opaque
@@ -420,14 +386,12 @@ def test_what_a_score_may_depend_on_is_a_note(cswf, folder, tmp_path):
 def test_grey_repeated_to_colour_and_unknown_classes_are_notes(cswf, folder, tmp_path):
     colours = tmp_path / "colours/cats"
     colours.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    for i in range(6):
-        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(colours / f"{i}.png")
-    (folder / "dogs").mkdir()
-    for file in list(folder.glob("*.png")):
-        file.rename(folder / "dogs" / file.name)
-    only = ("--metric", "sliced-wasserstein", "--device", "cpu")
-    printed = cswf.output("eval", folder, "--against", tmp_path / "colours", *only)
+    for i, image in enumerate(BYTES.integers(0, 256, (6, 8, 8, 3), np.uint8)):
+        Image.fromarray(image).save(colours / f"{i}.png")
+    folder.rename(tmp_path / "dogs")
+    folder.mkdir()
+    (tmp_path / "dogs").rename(folder / "dogs")
+    printed = cswf.output("eval", folder, "--against", tmp_path / "colours", *SLICED)
     assert "are grey images, and are converted to RGB" in printed
     assert "have no classes: the folder 'dogs' is none of those of the real samples (cats)" in printed
 

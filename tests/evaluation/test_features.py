@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from unittest.mock import Mock
 
 import attrs
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Dataset, Workbench
+from cswf_core.interfaces import Dataset, Result, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_plugins.inception import features as store
@@ -51,12 +52,11 @@ def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photog
     torch.jit.save(whole, str(tmp_path / "inception-2015-12-05.pt"))
     theirs = wrapped(str(tmp_path), download=False, resize_inside=mode == "legacy_tensorflow")
     images = photographs.images()[:count]
-    for i, image in enumerate(images):
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{i:03}.png")
     files = [str(tmp_path / f"{i:03}.png") for i in range(count)]
-    expected = fid.get_files_features(
-        files, theirs, num_workers=0, batch_size=32, device=torch.device("cpu"), mode=mode, verbose=False
-    )
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(file)
+    how = {"num_workers": 0, "batch_size": 32, "device": torch.device("cpu"), "mode": mode, "verbose": False}
+    expected = fid.get_files_features(files, theirs, **how)
     ours = Network(network, torch.device("cpu"))
     ours.batch = 2  # the last one is filled up
     found = ours.features(images, mode, "", lambda *_: None)
@@ -69,20 +69,15 @@ def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photog
 def test_folded_layers_give_the_features_and_the_fid_of_the_file_s_own_program(
     count, mode, network, photographs
 ):
+    networks = (Network(network, torch.device("cpu"), engine=engine) for engine in ("script", "plain"))
     images = photographs.images()[:count]
-    cpu = torch.device("cpu")
-    script, plain = (
-        Network(network, cpu, engine=engine).features(images, mode, "", lambda *_: None)
-        for engine in ("script", "plain")
-    )
+    script, plain = (each.features(images, mode, "", lambda *_: None) for each in networks)
     norm = torch.linalg.vector_norm
     assert float((norm(plain - script, dim=1) / norm(script, dim=1)).max()) < 1e-5
     if count > 1:
         half = count // 2
-        scripted, folded_fid = (
-            frechet_distance(moments(rows[:half]), moments(rows[half:])) for rows in (script, plain)
-        )
-        assert abs(folded_fid - scripted) < 1e-4 * scripted
+        expected, found = (frechet_distance(moments(x[:half]), moments(x[half:])) for x in (script, plain))
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_file_with_other_layers_is_refused(network):
@@ -93,19 +88,16 @@ def test_a_file_with_other_layers_is_refused(network):
 
 
 @pytest.mark.parametrize("size", [(8, 8), (32, 32), (28, 40), (310, 305)])
-def test_clean_resizing_is_clean_fid_s(size):
+def test_clean_resizing_is_clean_fid_s_and_grey_is_repeated_to_three_channels(size):
     build = pytest.importorskip("cleanfid.resize").build_resizer
     images = torch.randint(0, 256, (2, 3, *size), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     theirs = np.stack([build("clean")(image.permute(1, 2, 0).numpy()) for image in images])
     expected = (torch.from_numpy(theirs).permute(0, 3, 1, 2) - 128) / 128
     torch.testing.assert_close(prepare(images, "clean"), expected, atol=1e-5, rtol=0)
-
-
-def test_grey_images_are_repeated_to_three_channels():
-    grey = torch.arange(64).to(torch.uint8).reshape(1, 1, 8, 8)
-    torch.testing.assert_close(prepare(grey, "clean"), prepare(grey.expand(1, 3, 8, 8), "clean"))
+    grey = images[:, :1]
+    torch.testing.assert_close(prepare(grey, "clean"), prepare(grey.expand(2, 3, *size), "clean"))
     with pytest.raises(DataError, match="1 or 3 channels, got 2"):
-        prepare(grey.expand(1, 2, 8, 8), "clean")
+        prepare(images[:, :2], "clean")
 
 
 def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
@@ -209,75 +201,63 @@ def bench_of(train: Dataset, test: Dataset) -> Workbench:
 def test_a_cpu_s_time_for_all_sets_that_are_missing_is_estimated_once_after_the_first_batch(slow, caplog):
     generated, train, test = images(20, 0), images(300, 1), images(100, 2)
     bench = bench_of(train, test)
-    Fid().compute(compare(generated, train, bench=bench))
-    Fid().compute(compare(generated, test, bench=bench))
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
+    for real in (train, test):
+        Fid().compute(compare(generated, real, bench=bench))
+    assert caplog.messages == [
         "computing the features of 410 images takes about 0:06:50 (h:mm:ss) on this CPU, 1 images a second",
         "faster: a GPU, or these options of `cswf eval`: --against some:test, --real-count 1000, --count 1000, "
         "--metric sliced-wasserstein",
     ]
     caplog.clear()
-    again = compare(images(20, 3), train, bench=bench_of(train, test))  # the real images' are in the cache
-    Fid().compute(again)
-    assert [record.getMessage().split(" takes")[0] for record in caplog.records] == [
-        "computing the features of 10 images"
-    ]
+    Fid().compute(compare(images(20, 3), train, bench=bench_of(train, test)))  # the real ones' are in the cache
+    assert [said.split(" takes")[0] for said in caplog.messages] == ["computing the features of 10 images"]
 
 
 def test_features_that_are_kept_are_of_the_samples_as_they_are(slow):
     """Not of those that are rounded to the data's grey levels, among which copies are looked for."""
     training = attrs.evolve(images(40, 0), bin_width=1 / 8)
     comparison = compare(images(20, 1), training, training=training)
+    features = comparison.bench.features
     Fid().compute(comparison)
-    kept = comparison.bench.features["generated-inception-legacy_tensorflow"]
+    kept = features["generated-inception-legacy_tensorflow"]
     NearestNeighbours(spaces=("features",)).compute(comparison)
-    assert comparison.bench.features["generated-inception-legacy_tensorflow"] is kept
+    assert features["generated-inception-legacy_tensorflow"] is kept
 
 
 def test_statistics_that_clean_fid_publishes_are_used_on_a_cpu_unless_the_cache_has_ours(
     slow, monkeypatch, caplog
 ):
     cleanfid = pytest.importorskip("cleanfid.features")
-    asked = []
-
-    def fetch(*named: object, **more: object) -> tuple[np.ndarray, np.ndarray]:
-        asked.append((*named, *more.values()))
-        return np.zeros(8), np.eye(8)
-
+    fetch = Mock(return_value=(np.zeros(8), np.eye(8)))
     monkeypatch.setattr(cleanfid, "get_reference_statistics", fetch)
-    generated, train, test = images(20, 0), images(30, 4), images(10, 5)
+    train, test = images(30, 4), images(10, 5)
     bench = bench_of(train, test)
     monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train"})
-    result = Fid().compute(compare(generated, train, bench=bench))
-    assert result.protocol.endswith(
-        "; mean and covariance of the real images' features as clean-fid publishes them"
-    )
+
+    def computed(real: Dataset, bench: Workbench) -> Result:
+        return Fid().compute(compare(images(20, 0), real, bench=bench))
+
+    result = computed(train, bench)
+    published = "; mean and covariance of the real images' features as clean-fid publishes them"
+    assert result.protocol.endswith(published)
     assert "over generated images only" in result.spreads["fid"].method
-    assert asked == [("cifar10", 32, "legacy_tensorflow", "train")]
     assert "using the statistics of cifar10:train that clean-fid publishes" in caplog.text
-    assert "publishes" not in Fid().compute(compare(generated, test, bench=bench)).protocol
-    for other in ({"download": False}, {"real_features": True}):
-        computed = Fid().compute(compare(generated, train, bench=attrs.evolve(bench_of(train, test), **other)))
-        assert "publishes" not in computed.protocol
-    assert "publishes" not in Fid().compute(compare(generated, train, bench=bench_of(train, test))).protocol
-    assert len(asked) == 1
+    assert "publishes" not in computed(test, bench).protocol
+    for other in ({"download": False}, {"real_features": True}, {}):  # by the last, ours are in the cache
+        assert "publishes" not in computed(train, attrs.evolve(bench_of(train, test), **other)).protocol
+    (call,) = fetch.call_args_list
+    assert (*call.args, *call.kwargs.values()) == ("cifar10", 32, "legacy_tensorflow", "train")
 
 
 def test_statistics_that_cannot_be_fetched_are_computed_after_one_try_and_one_line(slow, monkeypatch, caplog):
     cleanfid = pytest.importorskip("cleanfid.features")
-    asked = []
-
-    def fail(*_: object, **more: str) -> None:
-        asked.append(more["split"])
-        raise OSError("no network")
-
-    monkeypatch.setattr(cleanfid, "get_reference_statistics", fail)
+    fetch = Mock(side_effect=OSError("no network"))
+    monkeypatch.setattr(cleanfid, "get_reference_statistics", fetch)
     generated, train, test = images(20, 0), images(30, 6), images(10, 7)
     bench = bench_of(train, test)
     monkeypatch.setattr(store, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
     for real in (train, test):
         for mode in ("legacy_tensorflow", "clean"):
             Fid(mode=mode).compute(compare(generated, real, bench=bench))
-    assert len(asked) == 1
+    assert fetch.call_count == 1
     assert caplog.text.count("could not be fetched (no network)") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -16,15 +17,17 @@ from cswf_core.evaluation.samples import Reading, conform, read, read_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures.frames import Frames
-from cswf_core.plugins import Registry
 from cswf_core.runs.folder import RunFolder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 1, 8, 8), np.uint8)
 
 
-@pytest.fixture(scope="module")
-def registry():
-    return Registry.discover()
+def with_pictures(folder: Path, count: int) -> Path:
+    """A folder of pictures of 8×8."""
+    folder.mkdir(parents=True)
+    for i in range(count):
+        Image.fromarray(IMAGES[i, 0]).save(folder / f"{i}.png")
+    return folder
 
 
 def saved(path, **arrays):
@@ -65,41 +68,35 @@ def test_labels_are_left_out_where_the_real_samples_have_no_classes(tmp_path, re
 def test_a_bomb_needs_a_limit_that_is_raised(cswf, tmp_path):
     path = saved(tmp_path / "a.npz", images=np.zeros((2000, 1, 8, 8), np.uint8))
     score = ("eval", path, "--against", "digits", "--metric", "sliced-wasserstein", "--count", "50")
-    assert "a.npz needs 128 kB of memory, and the limit is 100 kB; --limit 1MB allows it" in cswf.refusal(
-        *score, "--limit", "100kB"
-    )
+    said = "a.npz needs 128 kB of memory, and the limit is 100 kB; --limit 1MB allows it"
+    assert said in cswf.refusal(*score, "--limit", "100kB")
     assert "'much' is no size; write 500MB" in cswf(*score, "--limit", "much").err
     assert "sliced_wasserstein" in cswf.output(*score, "--limit", "1MB")
-    folder = tmp_path / "f"
-    folder.mkdir()
-    for i in range(4):
-        Image.fromarray(IMAGES[i, 0]).save(folder / f"{i}.png")
+    folder = with_pictures(tmp_path / "f", 4)
     assert read(folder, reading=Reading(limit=256)).samples.x.shape == (64, 4)
     with pytest.raises(DataError, match="f needs 256 bytes of memory, and the limit is 255 bytes; --limit 1MB"):
         read(folder, reading=Reading(limit=255))
 
 
 def test_a_pipe_is_not_waited_for(cswf, tmp_path):
-    folder = tmp_path / "f"
-    folder.mkdir()
-    Image.fromarray(IMAGES[0, 0]).save(folder / "a.png")
+    folder, pipe = with_pictures(tmp_path / "f", 1), tmp_path / "c.npz"
     os.mkfifo(folder / "b.png")
-    os.mkfifo(tmp_path / "c.npz")
+    os.mkfifo(pipe)
     score = ("--metric", "sliced-wasserstein", "--against")
-    assert "b.png is a named pipe, not a file" in cswf.refusal("eval", folder, *score, "digits")
-    assert "b.png is a named pipe, not a file" in cswf.refusal("eval", folder, *score, folder)
-    assert "is neither a folder nor an .npz file" in cswf.refusal("eval", tmp_path / "c.npz", *score, "digits")
-    data = f"data={{use: npz, path: {tmp_path / 'c.npz'}}}"
+    for against in ("digits", folder):
+        assert "b.png is a named pipe, not a file" in cswf.refusal("eval", folder, *score, against)
+    assert "is neither a folder nor an .npz file" in cswf.refusal("eval", pipe, *score, "digits")
+    data = f"data={{use: npz, path: {pipe}}}"
     assert "c.npz is a named pipe, not a file" in cswf.refusal("run", "digits", data, "--out", tmp_path / "o")
 
 
 def test_names_that_are_no_text_are_written_down_and_read_again(cswf, tmp_path):
-    folder = os.fsencode(tmp_path / "f")
-    for name in (b"a", b"b\xff"):
-        os.makedirs(os.path.join(folder, name))
-        for i in range(4):
-            with open(os.path.join(folder, name, b"%d\xfe.png" % i), "wb") as file:
-                Image.fromarray(IMAGES[i, 0]).save(file, "PNG")
+    def named(name: bytes) -> Path:
+        return tmp_path / os.fsdecode(name)
+
+    for name in (b"f/a", b"f/b\xff"):
+        folder = with_pictures(named(name), 4)
+        (folder / "0.png").rename(folder / os.fsdecode(b"\xfe.png"))
     (tmp_path / "r.yaml").write_text(
         "data: {use: image-folder, path: f, size: 8, channels: 1, held_out: 0}\ncondition: one-hot\n"
         "particles: {count: 8}\nmodel: {save: true}\nschedule: {use: constant, steps: 2, directions: 100}\n"
@@ -108,28 +105,23 @@ def test_names_that_are_no_text_are_written_down_and_read_again(cswf, tmp_path):
     cswf.output("run", tmp_path / "r.yaml", "--out", out)
     assert r"b\\xff" in (out / "model" / "model.json").read_text(encoding="utf-8")
     assert RunFolder(out).classes == ("a", r"b\xff")
-    assert "3 samples" in cswf.output(
-        "sample", out, "--count", "3", "--label", r"b\xff", "--out", tmp_path / "s"
-    )
-    strange = os.fsdecode(os.fsencode(tmp_path) + b"/g\xff")
-    os.rename(folder, strange)
+    chosen = ("--count", "3", "--label", r"b\xff", "--out", tmp_path / "s")
+    assert "3 samples" in cswf.output("sample", out, *chosen)
+    strange = (tmp_path / "f").rename(named(b"g\xff"))
     found = cswf.output("eval", strange, "--against", strange, "--metric", "sliced-wasserstein", "--json")
     document = json.loads(found)
     assert document["generated"]["source"].endswith(r"g\xff")
     assert {score["against"]["data"] for score in document["scores"] if score["against"]} == {r"g\xff"}
-    refused = cswf.refusal("run", tmp_path / "r.yaml", "--out", os.fsdecode(os.fsencode(tmp_path) + b"/o\xff"))
+    refused = cswf.refusal("run", tmp_path / "r.yaml", "--out", named(b"o\xff"))
     assert "is no text (UTF-8), and models cannot lie there" in refused
 
 
-def test_samples_that_complete_an_image_beyond_the_data_are_one_sentence():
+@pytest.mark.parametrize("origin", [[0, 5], [-1, 0], [-(10**15), 0]])
+def test_samples_that_complete_an_image_beyond_the_data_are_one_sentence(origin):
     data = Dataset(torch.zeros(2, 5), Space((2,)))
-    task = Task(metrics=(), references=(), data=data)
-    for origin in ([0, 5], [-1, 0], [-(10**15), 0]):
-        samples = attrs.evolve(data.take(slice(2)), conditions=Conditions(origin=torch.tensor(origin)))
-        with pytest.raises(DataError, match="and there are 5 and 0 held out; were they made with other data"):
-            task.originals(samples)
-    samples = attrs.evolve(data.take(slice(2)), conditions=Conditions(origin=torch.tensor([0, 4])))
-    assert task.originals(samples).shape == (2, 2)
+    samples = attrs.evolve(data.take(slice(2)), conditions=Conditions(origin=torch.tensor(origin)))
+    with pytest.raises(DataError, match="and there are 5 and 0 held out; were they made with other data"):
+        Task(metrics=(), references=(), data=data).originals(samples)
 
 
 FRAMES = {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 3, 3), np.uint8)}

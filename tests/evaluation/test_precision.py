@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import attrs
 import pytest
 import torch
@@ -103,11 +105,8 @@ def failing(monkeypatch):
     pytest.importorskip("triton")
 
     def failing(error: Exception) -> None:
-        def fails(*_: object) -> None:
-            raise error
-
         monkeypatch.setattr("cswf_plugins.inception.network.usable", lambda _: True)
-        monkeypatch.setattr("cswf_plugins.inception.halves.try_out", fails)
+        monkeypatch.setattr("cswf_plugins.inception.halves.try_out", Mock(side_effect=error))
 
     has_kernels.cache_clear()
     yield failing
@@ -120,10 +119,7 @@ def test_a_card_on_which_kernels_fail_is_told_once_and_computes_in_float32(faili
     assert chosen_engine(CUDA, "float32") == "script"
     assert len(caplog.messages) == 2  # one for each precision
     assert all("by PyTorch, more slowly: out of resource: shared memory" in each for each in caplog.messages)
-
-
-def test_a_lack_of_memory_is_no_lack_of_kernels(failing):
-    failing(torch.OutOfMemoryError("CUDA out of memory"))
+    failing(torch.OutOfMemoryError("CUDA out of memory"))  # a lack of memory is no lack of kernels
     with pytest.raises(torch.OutOfMemoryError):
         has_kernels(torch.device("cuda:7"), "float32")
 

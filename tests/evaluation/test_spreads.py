@@ -52,6 +52,17 @@ def test_two_scores_against_one_reference_are_paired_and_with_many_samples_surel
             assert one.error_of_difference(other) < 0.8 * math.hypot(one.error, other.error)
 
 
+def test_too_few_images_have_no_error():
+    for metric, n, m in ((Kid(subsets=1), 50, 50), (Kid(), 3, 50), (PrecisionRecall(), 120, 120)):
+        assert not metric.compute(compared(MADE.draw(n, 0), REAL.draw(m, 1))).spreads
+    some = compared(MADE.draw(200, 0), REAL.draw(200, 1))
+    assert "over 6 disjoint parts" in PrecisionRecall().compute(some).spreads["recall"].method
+    few = Dataset(torch.randn(2, 49), Space((2,)))
+    assert not SlicedWasserstein().compute(compare(few, few)).spreads
+    generated = Dataset(torch.zeros(4, 1), Space((1, 2, 2)), Conditions(origin=torch.tensor([0])))
+    assert not Psnr().compute(compare(generated, generated, originals=torch.zeros(4, 1))).spreads
+
+
 def test_the_subsets_of_real_images_do_not_depend_on_the_number_of_samples():
     real = REAL.draw(700, 1)
     metric = Kid(subsets=8, subset_size=250)
@@ -59,18 +70,6 @@ def test_the_subsets_of_real_images_do_not_depend_on_the_number_of_samples():
     assert few.paired(many)
     together = torch.stack([few.replicates, many.replicates])
     assert float(torch.corrcoef(together)[0, 1]) > 0.8
-
-
-def test_kid_has_no_error_of_one_subset_nor_of_three_images():
-    for metric, count in ((Kid(subsets=1), 50), (Kid(), 3)):
-        assert not metric.compute(compared(MADE.draw(count, 0), REAL.draw(50, 1))).spreads
-
-
-def test_too_few_images_for_parts_have_no_error():
-    few = compared(MADE.draw(120, 0), REAL.draw(120, 1))
-    assert not PrecisionRecall().compute(few).spreads
-    some = compared(MADE.draw(200, 0), REAL.draw(200, 1))
-    assert "over 6 disjoint parts" in PrecisionRecall().compute(some).spreads["recall"].method
 
 
 def test_real_features_are_not_computed_only_for_the_error():
@@ -114,12 +113,6 @@ def test_completions_of_one_image_do_not_count_as_independent():
     assert thrice.spreads["psnr"].error_of_difference(once.spreads["psnr"]) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_completion_of_no_other_image_has_no_error():
-    generated = Dataset(torch.zeros(4, 1), Space((1, 2, 2)), Conditions(origin=torch.tensor([0])))
-    alone = Comparison(generated, generated, Key(0, "metric").open(), originals=torch.zeros(4, 1))
-    assert not Psnr().compute(alone).spreads
-
-
 def test_completion_fid_knows_that_completions_are_near_their_originals():
     """Taken as independent, they would seem much less sure: what an image does, its completion undoes."""
     comparison = attrs.evolve(completed(2), bench=Workbench())
@@ -145,14 +138,9 @@ def test_the_error_of_a_sliced_distance_is_about_its_deviation_over_draws(shift)
     values, errors = [], []
     for seed in range(40):
         draw = torch.Generator().manual_seed(seed)
-        sets = [Dataset(torch.randn(8, n, generator=draw), Space((8,))) for n in (200, 400)]
-        moved = attrs.evolve(sets[0], x=sets[0].x + shift)
-        scored = SlicedWasserstein(directions=100).compute(Comparison(moved, sets[1], Key(seed, "m").open()))
+        moved = Dataset(torch.randn(8, 200, generator=draw) + shift, Space((8,)))
+        real = Dataset(torch.randn(8, 400, generator=draw), Space((8,)))
+        scored = SlicedWasserstein(directions=50).compute(Comparison(moved, real, Key(seed, "m").open()))
         values.append(scored.scores["sliced_wasserstein"])
         errors.append(scored.spreads["sliced_wasserstein"].error)
     assert 0.6 < sum(errors) / len(errors) / torch.tensor(values).std() < 1.5
-
-
-def test_too_few_samples_say_nothing_on_how_sure_a_sliced_distance_is():
-    few = Dataset(torch.randn(2, 49), Space((2,)))
-    assert SlicedWasserstein().compute(Comparison(few, few, Key(0, "m").open())).spreads == {}

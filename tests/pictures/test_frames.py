@@ -28,7 +28,7 @@ def image_data(n: int = 60, classes: int = 3, labelled: bool = True) -> Dataset:
     return Dataset(x, Space((1, 4, 4)), Conditions(labels=labels if labelled else None), names)
 
 
-def run(recorder: FrameRecorder, data: Dataset | None = None, steps: int = 30, **options: object) -> Dataset:
+def run(recorder: FrameRecorder, data: Dataset, steps: int = 30, **options: object) -> Dataset:
     schedule = options.pop("schedule", None) or Constant(steps=steps, directions=20)
     return small_flow(data, observers=(recorder,), schedule=schedule, **options).run()
 
@@ -44,7 +44,7 @@ def test_steps_rise_from_the_first_to_the_last_and_thin_out(total, count):
     assert not len(gaps) or gaps[0] <= gaps[-1]
 
 
-def test_the_start_and_the_end_are_the_particles_themselves():
+def test_the_start_and_the_end_are_the_particles_themselves_and_a_checkpoint_has_what_was_recorded():
     recorder = FrameRecorder(6)
     data = image_data()
     generated = run(recorder, data, count=60)
@@ -58,6 +58,11 @@ def test_the_start_and_the_end_are_the_particles_themselves():
     assert (frames.labels == labels[chosen].numpy()).all()
     assert (frames.images[-1] == generated.take(chosen).images().numpy()).all()
     assert (frames.images[0] != frames.images[-1]).any()
+    again = FrameRecorder(6)
+    again.recall(recorder.keep(), 30)
+    assert all(torch.equal(a, b) for a, b in zip(recorder.keep().values(), again.keep().values(), strict=True))
+    again.recall({}, 0)
+    assert again.keep() == {}
 
 
 def test_a_flow_that_ends_early_still_has_its_end():
@@ -89,16 +94,6 @@ def test_snapshots_are_recorded_besides_and_steps_never_reached_left_out(labelle
     assert frames.at((1,)) is None
 
 
-def test_a_checkpoint_has_what_was_recorded():
-    recorder = FrameRecorder(6)
-    run(recorder, image_data())
-    again = FrameRecorder(6)
-    again.recall(recorder.keep(), 30)
-    assert all(torch.equal(a, b) for a, b in zip(recorder.keep().values(), again.keep().values(), strict=True))
-    again.recall({}, 0)
-    assert again.keep() == {}
-
-
 def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_steps(monkeypatch):
     fetched = []
     whole = Flow.samples
@@ -108,20 +103,24 @@ def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_s
         return whole(flow, index)
 
     monkeypatch.setattr(Flow, "samples", samples)
-    run(FrameRecorder(5), image_data(200, labelled=False), steps=40, count=200)
-    assert fetched == [48] * 5 + [200]  # the last one is what run() returns
+    run(FrameRecorder(5), image_data(60, labelled=False), steps=8, count=60)
+    assert fetched == [48] * 5 + [60]  # the last one is what run() returns
 
 
-def test_points_are_recorded_in_the_plane_with_some_of_their_target():
-    recorder = FrameRecorder(3)
-    run(recorder, random_data(d=5, n=40), count=30)
+def test_points_are_recorded_in_the_plane_with_some_of_their_target_and_those_that_arrive_from_then_on():
+    recorder = FrameRecorder(10)
+    options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2}
+    flow = small_flow(random_data(d=5, n=40), observers=(recorder,), **options)
+    flow.again(4, arriving=random_data(seed=5))
+    flow.run()
     frames = Frames.read(io.BytesIO(recorder.frames.archive()))
-    assert frames.points.shape == (3, 30, 2)
+    assert frames.points.shape == (9, 60, 2)
     assert frames.points.dtype == np.float32
-    assert frames.target.shape == (40, 2)
-    assert len(frames.pictures()) == 3
+    assert frames.target.shape[1] == 2
+    assert (frames.since == np.repeat([0, 5], 30)).all()
+    assert len(frames.pictures()) == 9
     with Image.open(io.BytesIO(frames.gif())) as animation:
-        assert animation.n_frames == 3
+        assert animation.n_frames == 9
 
 
 def test_large_images_are_fewer_and_none_are_recorded_if_none_are_wanted(monkeypatch):
@@ -130,7 +129,7 @@ def test_large_images_are_fewer_and_none_are_recorded_if_none_are_wanted(monkeyp
     run(recorder, image_data(), steps=2)
     assert recorder.frames.images.shape[1] == 6  # two of each class
     unused = FrameRecorder(0)
-    run(unused, steps=2)
+    run(unused, image_data(), steps=2)
     assert unused.frames is None
 
 
@@ -201,14 +200,3 @@ def test_particles_that_arrive_are_shown_from_then_on(labelled):
         assert set(frames.labels) == {0, 1, 2, 3, 4}
         assert frames.classes == end.classes
     assert recorder.frames.gif()
-
-
-def test_points_that_arrive_are_shown_from_then_on():
-    recorder = FrameRecorder(10)
-    options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2}
-    flow = small_flow(random_data(), observers=(recorder,), **options)
-    flow.again(4, arriving=random_data(seed=5))
-    flow.run()
-    assert recorder.frames.points.shape == (9, 60, 2)
-    assert (recorder.frames.since == np.repeat([0, 5], 30)).all()
-    assert len(recorder.frames.pictures()) == 9

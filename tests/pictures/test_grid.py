@@ -14,12 +14,15 @@ from cswf_core.pictures import scatter
 from cswf_core.runs.samples import archive, completions_picture, samples_picture
 
 
-def test_small_images_are_enlarged_by_a_whole_factor():
+def test_small_images_are_enlarged_by_a_whole_factor_whatever_their_channels():
     image = torch.tensor([[[0, 255], [255, 0]]], dtype=torch.uint8)
     drawn = np.asarray(pictures.tile(image))
     assert drawn.shape == (40, 40, 3)
     assert (drawn[:20, :20] == 0).all()
     assert (drawn[:20, 20:] == 255).all()
+    for channels in (1, 3, 4):
+        images = torch.zeros(5, channels, 9, 11, dtype=torch.uint8)
+        assert pictures.grid(images, None, (), columns=2).size == (2 * 46 + 2, 2 * 38 + 2)
 
 
 def test_a_grid_has_a_row_for_each_class():
@@ -56,12 +59,6 @@ def test_a_grid_of_many_classes_stays_small_and_skips_empty_ones():
     images = torch.zeros(2000, 1, 40, 40, dtype=torch.uint8)
     grid = pictures.grid(images, labels, tuple(map(str, range(20_000))), columns=3)
     assert grid.size[1] == pictures.MOST_ROWS * 42 + 2
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_images_of_any_number_of_channels_can_be_drawn(channels):
-    images = torch.zeros(5, channels, 9, 11, dtype=torch.uint8)
-    assert pictures.grid(images, None, (), columns=2).size == (2 * 46 + 2, 2 * 38 + 2)
 
 
 def test_levels_enclose_their_share_of_the_mass():

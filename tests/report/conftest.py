@@ -22,12 +22,6 @@ def score(name: str, value: float, better: str = "lower", **facts: Any) -> dict[
     return {"name": name, "value": value, "better": better, "metric": name, "parameters": {}, **facts}
 
 
-def score_pair(name: str, train: float, test: float, **facts: Any) -> list[dict[str, Any]]:
-    """A score against both splits, as an evaluation writes it."""
-    splits = {"train": (name, train), "test": (f"{name}_test", test)}
-    return [score(*pair, against={"split": split}, **facts) for split, pair in splits.items()]
-
-
 def meaning(aspect: str, sentence: str = "", **more: Any) -> dict[str, Any]:
     """What a score says, as an evaluation writes it."""
     return {

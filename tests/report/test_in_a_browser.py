@@ -15,6 +15,7 @@ from tests.report.conftest import full_scores, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver import ActionChains  # noqa: E402
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -29,6 +30,7 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 )
 NASTY = "</script><script>document.title='broken'</script><img src=x onerror=window.ran=1><b id=injected>"
+TOP = "return document.querySelector(arguments[0]).getBoundingClientRect()"
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +40,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cifar = {"data": {"use": "cifar10"}}
     facts = {"command": "cswf run first", "citations": ["@misc{one}"], "licence": "Free to use."}
     first = {"recipe": {"name": "first", **cifar}, "facts": facts, "notes": ("Few samples.",)}
+    second = {"recipe": {"name": "second", **cifar}, "seed": 1, "steps": 60}
     one = make_run(folder / "one", scores=full_scores(), **first)
-    other = make_run(
-        folder / "other", scores=full_scores(57.9), recipe={"name": "second", **cifar}, seed=1, steps=60
-    )
+    other = make_run(folder / "other", scores=full_scores(57.9), **second)
     nasty = make_run(folder / "nasty", recipe={"name": NASTY, "description": NASTY})
     (folder / "run.html").write_text(single(one), encoding="utf-8")
     (folder / "comparison.html").write_text(compare([one, other]), encoding="utf-8")
@@ -111,6 +112,10 @@ def test_all_pictures_are_there_and_every_chart_is_drawn(show, name):
     assert all(widths)
     assert len(page.find_elements(By.CSS_SELECTOR, ".chart")) == 3
     assert all(len(p.get_attribute("d")) > 40 for p in page.find_elements(By.CSS_SELECTOR, ".curve"))
+    for link in page.find_elements(By.CSS_SELECTOR, "nav a, a.anchor"):
+        target = link.get_attribute("href").partition("#")[2]
+        page.execute_script("arguments[0].click()", link)
+        assert -1 <= page.execute_script(f"{TOP}.top", f"#{target}") <= 900, target
 
 
 def test_a_name_full_of_html_stays_a_name(show):
@@ -140,11 +145,8 @@ def test_dragging_zooms_and_both_ways_back_restore_the_range(show):
 
 
 def test_the_wheel_zooms_a_chart_that_was_clicked_and_scrolls_the_page_otherwise(show):
-    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
-
     page = show("run.html")
-    svg = first_chart(page)
-    ActionChains(page).scroll_from_origin(ScrollOrigin.from_element(svg), 0, -120).perform()
+    ActionChains(page).scroll_from_origin(ScrollOrigin.from_element(first_chart(page)), 0, -120).perform()
     assert steps_of(page) == (1, 40)
     svg = first_chart(page)
     ActionChains(page).click(svg).perform()
@@ -174,44 +176,27 @@ def test_two_fingers_zoom_a_chart(show):
     assert 1 < low < high < 40
 
 
-def test_a_chart_says_what_is_under_the_mouse(show):
+def test_a_chart_says_what_is_under_the_mouse_and_its_scale_can_be_switched(show):
     page = show("run.html")
-    svg = first_chart(page)
-    ActionChains(page).move_to_element_with_offset(svg, 60, 20).perform()
-    tip = page.find_element(By.CSS_SELECTOR, ".tip")
-    assert re.fullmatch(r"step \d+, stage 2\n[\d.]+", tip.text)
-
-
-def test_the_scale_can_be_switched(show):
-    page = show("run.html")
+    ActionChains(page).move_to_element_with_offset(first_chart(page), 60, 20).perform()
+    assert re.fullmatch(r"step \d+, stage 2\n[\d.]+", page.find_element(By.CSS_SELECTOR, ".tip").text)
     chart = page.find_element(By.CSS_SELECTOR, ".chart")
-    before = chart.find_element(By.CSS_SELECTOR, ".curve").get_attribute("d")
     linear, log = chart.find_elements(By.CSS_SELECTOR, ".switch button")
     assert (linear.get_attribute("aria-pressed"), log.get_attribute("aria-pressed")) == ("false", "true")
-    linear.click()
-    assert chart.find_element(By.CSS_SELECTOR, ".curve").get_attribute("d") != before
-    log.click()
-    assert chart.find_element(By.CSS_SELECTOR, ".curve").get_attribute("d") == before
+    drawn = []
+    for button in (log, linear, log):
+        button.click()
+        drawn.append(chart.find_element(By.CSS_SELECTOR, ".curve").get_attribute("d"))
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
 def test_the_legend_hides_and_shows_a_run(show):
     page = show("comparison.html")
-
-    def curves() -> int:
-        return len(page.find_elements(By.CSS_SELECTOR, ".chart:first-of-type .curve"))
-
     button = page.find_element(By.CSS_SELECTOR, ".legend button")
-    assert curves() == 2
-    button.click()
-    assert (curves(), button.get_attribute("aria-pressed")) == (1, "false")
-    button.click()
-    assert (curves(), button.get_attribute("aria-pressed")) == (2, "true")
-
-
-@pytest.mark.parametrize("name", ["run.html", "comparison.html"])
-def test_a_phone_scrolls_in_one_direction_only(show, name):
-    page = show(name, width=390, height=844, mobile=True)
-    assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+    for count, pressed in ((2, "true"), (1, "false"), (2, "true")):
+        assert len(page.find_elements(By.CSS_SELECTOR, ".chart:first-of-type .curve")) == count
+        assert button.get_attribute("aria-pressed") == pressed
+        button.click()
 
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
@@ -230,17 +215,16 @@ def test_light_and_dark_are_two_looks_and_all_text_can_be_read_in_both(show, nam
     assert grounds[1] < 100
 
 
-def test_recipe_command_and_bibtex_can_be_copied(show):
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [("recipe", "name: first\n"), ("bibtex", "@misc{one}"), ("command", "cswf run first")],
+)
+def test_recipe_command_and_bibtex_can_be_copied(show, name, beginning):
     page = show("run.html")
-    for name, beginning in (
-        ("recipe", "name: first\n"),
-        ("bibtex", "@misc{one}"),
-        ("command", "cswf run first"),
-    ):
-        button = page.find_element(By.CSS_SELECTOR, f"[data-copies={name}-text]")
-        button.click()
-        assert eventually(lambda: button.text in ("Copied", "Selected"))  # noqa: B023
-        assert page.find_element(By.ID, f"{name}-text").text.startswith(beginning)
+    button = page.find_element(By.CSS_SELECTOR, f"[data-copies={name}-text]")
+    button.click()
+    assert eventually(lambda: button.text in ("Copied", "Selected"))
+    assert page.find_element(By.ID, f"{name}-text").text.startswith(beginning)
 
 
 def test_without_scripts_pictures_and_tables_are_visible(show, browser):
@@ -254,11 +238,9 @@ def test_without_scripts_pictures_and_tables_are_visible(show, browser):
 
 
 def test_the_result_is_in_sight_above_the_samples_before_anybody_scrolls(show):
-    page = show("run.html", width=1280, height=900)
-    box = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()"
-    result, samples = (page.execute_script(box, name) for name in ("#result", "#samples"))
-    assert 0 < result["top"] < result["bottom"] < 900
-    assert result["bottom"] < samples["top"]
+    page = show("run.html", width=1280)
+    result, samples = (page.execute_script(f"{TOP}.toJSON()", name) for name in ("#result", "#samples"))
+    assert 0 < result["top"] < result["bottom"] < min(900, samples["top"])
     assert "36.90 ± 0.21" in page.find_element(By.ID, "result").text
 
 
@@ -276,28 +258,13 @@ def test_what_a_score_says_is_shown_on_hover_and_at_a_touch(show, name, width):
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("name", ["run.html", "comparison.html"])
-def test_an_anchor_brings_its_figure_into_sight(show, name):
-    page = show(name, width=1280)
-    for link in page.find_elements(By.CSS_SELECTOR, "nav a, a.anchor"):
-        target = link.get_attribute("href").partition("#")[2]
-        page.execute_script("arguments[0].click()", link)
-        top = page.execute_script(
-            "return document.getElementById(arguments[0]).getBoundingClientRect().top", target
-        )
-        assert -1 <= top <= 900, target
-
-
 def test_what_the_page_lets_save_is_the_file(show, pages):
     page = show("run.html")
     link = page.find_element(By.CSS_SELECTOR, '[download="metrics.json"]')
     content = page.execute_script("return atob(arguments[0].href.split(',')[1])", link)
     assert content == (pages / "one/metrics.json").read_text()
-    assert (
-        page.find_element(By.CSS_SELECTOR, '[download="samples.npz"]')
-        .get_attribute("href")
-        .endswith("samples.npz")
-    )
+    samples = page.find_element(By.CSS_SELECTOR, '[download="samples.npz"]')
+    assert samples.get_attribute("href").endswith("samples.npz")
 
 
 def test_on_a_phone_every_number_of_a_comparison_stands_beside_its_run_without_scrolling_sideways(show):

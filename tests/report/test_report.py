@@ -14,8 +14,7 @@ from PIL import Image
 
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.grid import png
-from cswf_core.report import compare, is_report, single, write_report
-from cswf_core.runs.folder import RunFolder
+from cswf_core.report import compare, is_report, single
 from tests.report.conftest import full_scores, meaning, score
 
 VOID = {"img", "input", "meta", "br"}  # elements that have no content
@@ -87,26 +86,17 @@ def test_a_report_refers_to_nothing_outside_itself(make):
 
 
 def test_nothing_in_a_recipe_or_a_record_becomes_html(make):
+    about = {"protocol": NASTY, "parameters": {NASTY: NASTY}, "against": {"data": NASTY}}
+    unsure = {"error": 0.1, "error_method": NASTY, "meaning": meaning("quality", NASTY)}
+    record = dict.fromkeys(("status", "error", "seed", "command", "licence"), NASTY)
     folder = make(
         recipe={"name": NASTY, "description": NASTY, NASTY: {"use": NASTY}},
-        facts={
-            "command": NASTY,
-            "citations": [NASTY],
-            "licence": NASTY,
-            **dict.fromkeys(("status", "error", "seed"), NASTY),
-            "versions": {NASTY: NASTY},
-            "device": {"name": NASTY},
-        },
-        scores=[
-            score(NASTY, 1.0, protocol=NASTY, parameters={NASTY: NASTY}, against={"data": NASTY})
-            | {"error": 0.1, "error_method": NASTY, "meaning": meaning("quality", NASTY)},
-            *(score(f"a.{NASTY}{i}", 1.0) for i in range(2)),
-        ],
+        facts={**record, "citations": [NASTY], "versions": {NASTY: NASTY}, "device": {"name": NASTY}},
+        scores=[score(NASTY, 1.0, **about) | unsure, *(score(f"a.{NASTY}{i}", 1.0) for i in range(2))],
         notes=(NASTY,),
     )
-    harmless = Outline(single(make("harmless", scores=[score("fid", 1.0)])))
     page = Outline(single(folder))
-    assert len(page.all("script")) == len(harmless.all("script")) == 2
+    assert len(page.all("script")) == 2
     assert not any("onerror" in attributes for _, attributes in page.elements)
     assert all(picture["src"].startswith("data:") for picture in page.all("img"))
     assert "alert" not in page.scripts[-1]
@@ -130,8 +120,13 @@ def test_what_cannot_be_seen_is_shown_as_an_escape(make, cswf):
 
 def test_a_run_that_has_only_begun_or_failed_gets_a_report_of_what_there_is(make):
     folder = make(facts={"status": "interrupted", "steps_done": 3})
-    drawn = ("samples.png", "samples-offline.png", "flow.gif", "flow.png", "completions.png")
-    for name in ("samples.npz", "real.npz", "frames.npz", *drawn, "nearest-neighbours.png"):
+    for name in ("frames.npz", "flow.gif"):
+        (folder / name).unlink()
+    page = Outline(single(folder))
+    assert "flow" in page.sections
+    assert "The flow of small" in [picture["alt"] for picture in page.all("img")]  # as it was drawn
+    drawn = ("samples.png", "samples-offline.png", "flow.png", "completions.png", "nearest-neighbours.png")
+    for name in ("samples.npz", "real.npz", *drawn):
         (folder / name).unlink()
     page = Outline(single(folder))
     assert page.sections == ["curves", "metrics", "limitations", "downloads", "repeat", "recipe", "versions"]
@@ -143,13 +138,14 @@ def test_a_run_that_has_only_begun_or_failed_gets_a_report_of_what_there_is(make
     assert {"class": "badge failed"} in page.all("span")
 
 
-def test_a_run_without_frames_has_its_flow_as_it_was_drawn(make):
+def test_points_are_drawn_over_their_target(make):
     folder = make()
-    (folder / "frames.npz").unlink()
+    points = np.random.default_rng(0).normal(size=(2, 20, 2)).astype(np.float32)
+    (folder / "frames.npz").write_bytes(Frames((0, 1), points=points, target=points[-1]).archive())
+    np.savez(folder / "samples.npz", points=points[-1])
     (folder / "flow.gif").unlink()
-    page = Outline(single(folder))
-    assert "flow" in page.sections
-    assert "The flow of small" in [picture["alt"] for picture in page.all("img")]
+    pictures = Outline(single(folder)).all("img")
+    assert sum(picture["src"].startswith("data:image/gif") for picture in pictures) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,72 +217,42 @@ def test_a_report_of_colour_images_stays_below_fourteen_megabytes(make):
     assert 'src="data:image/gif' in page
 
 
-def test_points_are_drawn_over_their_target(make):
+def test_one_run_gets_its_own_page(cswf, make, tmp_path):
     folder = make()
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(4, 50, 2)).astype(np.float32)
-    (folder / "frames.npz").write_bytes(Frames((0, 1, 2, 3), points=points, target=points[-1]).archive())
-    np.savez(folder / "samples.npz", points=points[-1])
-    (folder / "flow.gif").unlink()
-    page = Outline(single(folder))
-    assert sum(picture["src"].startswith("data:image/gif") for picture in page.all("img")) == 1
-
-
-def test_a_report_is_written_into_the_run_s_folder_and_known_as_one(make):
-    folder = make()
-    write_report(RunFolder(folder))
-    assert is_report(folder / "report.html")
+    page = folder / "report.html"
+    for _ in range(2):
+        assert cswf.output("report", folder) == f"see {page}\n"
+    assert is_report(page)
     assert not is_report(folder / "recipe.yaml")
     assert not list(folder.glob(".*"))
-
-
-def test_one_run_gets_its_own_page(cswf, make):
-    folder = make()
-    done = cswf("report", folder)
-    assert (done.status, done.out) == (0, f"see {folder / 'report.html'}\n")
-    assert is_report(folder / "report.html")
-    assert cswf("report", folder).status == 0
+    cswf.output("report", folder, "--out", tmp_path / "elsewhere.html")
+    assert 'href="samples.npz"' in page.read_text()
+    assert 'href="samples.npz"' not in (tmp_path / "elsewhere.html").read_text()
 
 
 def test_several_runs_get_one_page_in_the_current_folder(cswf, make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = cswf("report", make("a"), make("b"))
-    assert (done.status, done.out) == (0, "see report.html\n")
+    assert cswf.output("report", make("a"), make("b")) == "see report.html\n"
     assert is_report(tmp_path / "report.html")
     assert not (tmp_path / "a/report.html").exists()
 
 
 def test_what_is_not_a_report_is_replaced_by_force_only(cswf, make, tmp_path):
-    mine = tmp_path / "page.html"
+    mine, run = tmp_path / "page.html", make()
     mine.write_text("mine")
-    assert "is not a page of cswf report" in cswf.refusal("report", make("a"), make("b"), "--out", mine)
+    assert "is not a page of cswf report" in cswf.refusal("report", run, run, "--out", mine)
     assert mine.read_text() == "mine"
-    assert cswf("report", tmp_path / "a", "--out", mine, "--force").status == 0
+    cswf.output("report", run, "--out", mine, "--force")
     assert is_report(mine)
+    assert "is a folder" in cswf("report", run, "--out", tmp_path).err
+    assert cswf("report", run, "--out", tmp_path / "no/where.html").status == 2
 
 
 def test_a_folder_that_is_no_run_is_a_sentence(cswf, tmp_path, make):
     good = make()
+    said = "is not the folder of a run or an evaluation: it has none of run.json, recipe.yaml and metrics.json"
     for wrong in (tmp_path, tmp_path / "nowhere"):
-        files = "it has none of run.json, recipe.yaml and metrics.json"
-        assert (
-            cswf.refusal("report", good, wrong)
-            == f"{wrong} is not the folder of a run or an evaluation: {files}\n"
-        )
-
-
-def test_a_page_cannot_be_a_folder_or_lie_in_none(cswf, tmp_path, make):
-    folder = make()
-    assert "is a folder" in cswf("report", folder, "--out", tmp_path).err
-    assert cswf("report", folder, "--out", tmp_path / "no/where.html").status == 2
-
-
-def test_a_page_refers_to_the_samples_only_where_it_lies_beside_them(cswf, make, tmp_path):
-    folder = make()
-    cswf.output("report", folder)
-    cswf.output("report", folder, "--out", tmp_path / "elsewhere.html")
-    assert 'href="samples.npz"' in (folder / "report.html").read_text()
-    assert 'href="samples.npz"' not in (tmp_path / "elsewhere.html").read_text()
+        assert cswf.refusal("report", good, wrong) == f"{wrong} {said}\n"
 
 
 BIBTEX = "@misc{one,\n  title = {One}\n}"
@@ -303,37 +269,28 @@ def limits(page: str) -> str:
 
 
 def test_what_is_saved_is_the_file_itself_and_a_table_of_all_scores(make):
-    folder = make(scores=full_scores())
+    folder = make(scores=[*full_scores(), score("=1+1", 5.0)])
     page = single(folder)
     assert saved(page, "metrics.json") == (folder / "metrics.json").read_bytes()
     rows = list(csv.DictReader(saved(page, "scores.csv").decode().splitlines()))
-    assert [row["score"] for row in rows] == [entry["name"] for entry in full_scores()]
+    names = [entry["name"] for entry in full_scores()]
+    assert [row["score"] for row in rows] == [*names, "'=1+1"]  # which a spreadsheet would compute
     assert (rows[0]["value"], rows[0]["standard error"], rows[0]["split"]) == ("36.9", "0.21", "train")
     assert rows[2]["standard error"] == ""
 
 
-def test_a_name_that_a_spreadsheet_would_compute_is_text(make):
-    page = single(make(scores=[score("=1+1", 5.0)]))
-    assert saved(page, "scores.csv").decode().splitlines()[1].startswith("'=1+1,5.0")
-
-
-def test_the_command_that_made_a_run_can_be_copied_and_else_one_that_reads_its_recipe(make):
-    told = single(
-        make(
-            "a",
-            facts={"command": "cswf run digits --seed 3"},
-            scores=[score("fid", 1.0, command="cswf eval x")],
-        )
-    )
-    assert "cswf run digits --seed 3\ncswf eval x" in Outline(told).text
-    assert "cswf run recipe.yaml" in Outline(single(make("b"))).text
-
-
-def test_citations_and_the_licence_of_the_data_stand_on_the_page(make):
-    page = single(make("a", facts={"citations": [BIBTEX, BIBTEX], "licence": "CC0, from somewhere."}))
-    assert f"{BIBTEX}\n\n{BIBTEX}" in Outline(page).text
-    assert "CC0, from somewhere." in page
-    assert "cite" not in Outline(single(make("b"))).sections
+def test_command_citations_and_licence_stand_on_the_page_and_else_a_command_that_reads_the_recipe(make):
+    facts = {
+        "command": "cswf run digits --seed 3",
+        "citations": [BIBTEX, BIBTEX],
+        "licence": "CC0, from somewhere.",
+    }
+    told = Outline(single(make("a", facts=facts, scores=[score("fid", 1.0, command="cswf eval x")]))).text
+    for text in ("cswf run digits --seed 3\ncswf eval x", f"{BIBTEX}\n\n{BIBTEX}", "CC0, from somewhere."):
+        assert text in told
+    plain = Outline(single(make("b")))
+    assert "cswf run recipe.yaml" in plain.text
+    assert "cite" not in plain.sections
 
 
 def test_limitations_are_those_of_this_run(make):
@@ -354,55 +311,41 @@ def test_limitations_are_those_of_this_run(make):
 
 
 def test_an_evaluation_of_any_images_has_a_page(tmp_path):
-    folder = tmp_path / "scores"
-    folder.mkdir()
-    content = {
-        "format": 2,
-        "generated": {"source": "pictures/", "count": 60},
-        "scores": full_scores(),
-        "figures": [],
-    }
-    (folder / "metrics.json").write_text(json.dumps(content))
-    (folder / "samples.png").write_bytes(png(Image.new("RGB", (64, 64))))
-    page = Outline(single(folder))
+    generated = {"source": "pictures/", "count": 60}
+    content = {"format": 2, "generated": generated, "scores": full_scores(), "figures": []}
+    (tmp_path / "metrics.json").write_text(json.dumps(content))
+    (tmp_path / "samples.png").write_bytes(png(Image.new("RGB", (64, 64))))
+    page = Outline(single(tmp_path))
     assert page.sections == ["samples", "metrics", "limitations", "downloads"]
     assert "cswf evaluation" in page.text
     assert "pictures/" in page.text
     assert "How it ended is not known" not in page.text
     assert "one run" not in page.text
-    assert compare([folder, folder])
-
-
-def test_of_many_samples_some_are_in_the_page_and_a_sentence_says_of_how_many(make):
-    assert "Some of 60 samples." in single(make())
+    assert compare([tmp_path, tmp_path])
 
 
 def test_real_images_stand_beside_samples_where_there_are_some(make):
     folder = make()
-    assert "real images of zero" in single(folder)
-    np.savez(folder / "real.npz", images=np.zeros((9, 1, 8, 8), np.uint8))
-    np.savez(folder / "samples.npz", images=np.zeros((9, 1, 8, 8), np.uint8))
+    page = single(folder)
+    assert "real images of zero" in page
+    assert "Some of 60 samples." in page
+    for name in ("real.npz", "samples.npz"):
+        np.savez(folder / name, images=np.zeros((9, 1, 8, 8), np.uint8))
     assert "9 real images" in single(folder)
     (folder / "real.npz").unlink()
     assert "real images" not in single(folder)
 
 
-def test_every_link_within_a_page_leads_somewhere(make):
-    for page in (
-        single(make("a", scores=full_scores(), recipe={"data": {"use": "cifar10"}})),
-        compare([make("b"), make("c")]),
-    ):
-        outline = Outline(page)
-        ids = [attributes["id"] for _, attributes in outline.elements if attributes.get("id")]
-        links = {link["href"][1:] for link in outline.all("a") if link["href"].startswith("#")}
-        assert links <= set(ids)
-        assert len(ids) == len(set(ids))
-
-
-def test_a_figure_has_an_anchor_a_heading_and_its_sentence(make):
-    folder = make(scores=full_scores())
+def test_every_link_within_a_page_leads_somewhere_and_a_figure_has_its_sentence(make):
+    folder = make("a", scores=full_scores(), recipe={"data": {"use": "cifar10"}})
     content = json.loads((folder / "metrics.json").read_text())
     content["leads"] = {"nearest-neighbours.png": "One sample of each class."}
     (folder / "metrics.json").write_text(json.dumps(content))
     page = single(folder)
     assert page.index('id="figure-nearest-neighbours"') < page.index("One sample of each class.")
+    for html in (page, compare([folder, make("c")])):
+        outline = Outline(html)
+        ids = [attributes["id"] for _, attributes in outline.elements if attributes.get("id")]
+        links = {link["href"][1:] for link in outline.all("a") if link["href"].startswith("#")}
+        assert links <= set(ids)
+        assert len(ids) == len(set(ids))

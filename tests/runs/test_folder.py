@@ -7,6 +7,7 @@ import os
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -119,11 +120,7 @@ def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
 def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, error, seen):
     folder = RunFolder(tmp_path)
     folder.write("run.json", "old")
-
-    def broken(*arguments):
-        raise error
-
-    monkeypatch.setattr("os.fsync", broken)
+    monkeypatch.setattr("os.fsync", Mock(side_effect=error))
     with pytest.raises(seen):
         folder.write("run.json", "new")
     assert (tmp_path / "run.json").read_text() == "old"
@@ -131,10 +128,13 @@ def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monk
 
 
 def test_names_are_numbered_and_no_two_runs_get_one(tmp_path):
-    names = [RunFolder.fresh(tmp_path / "runs", "digits").path.name for _ in range(3)]
+    runs = tmp_path / "runs"
+    RunFolder.fresh(runs, "digits").withdraw()
+    assert not runs.exists()  # nothing was written to it
+    names = [RunFolder.fresh(runs, "digits").path.name for _ in range(3)]
     assert names == ["digits", "digits-2", "digits-3"]
-    (tmp_path / "runs/digits-2").rmdir()
-    assert RunFolder.fresh(tmp_path / "runs", "digits").path.name == "digits-2"
+    (runs / "digits-2").rmdir()
+    assert RunFolder.fresh(runs, "digits").path.name == "digits-2"
 
 
 def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_else(tmp_path):
@@ -156,11 +156,6 @@ def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_el
     folder.write("run.json", "{}")
     folder.withdraw()
     assert folder.file("run.json").is_file()
-
-
-def test_a_folder_under_runs_that_nothing_was_written_to_leaves_no_runs(tmp_path):
-    RunFolder.fresh(tmp_path / "runs", "digits").withdraw()
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_folder_in_a_folder_that_cannot_be_made_leaves_neither(tmp_path, monkeypatch):

@@ -10,46 +10,35 @@ from scipy import stats
 
 from cswf_core.errors import RunError
 from cswf_core.runs.scores import Score, ScoreDocument, joined
-from cswf_core.scores.replicas import Estimate, best, groups, half_width, summaries
+from cswf_core.scores.replicas import Estimate, Summary, best, groups, half_width, summaries
 
 
-def test_runs_that_differ_in_seed_only_are_one_group():
+def test_runs_that_differ_in_seed_only_are_one_group_and_the_same_seed_twice_is_no_replica():
     recipes = [{"seed": seed, "name": f"n{seed}", "data": {"use": data}} for data in "ab" for seed in (0, 1, 2)]
     assert groups(recipes) == [[0, 1, 2], [3, 4, 5]]
     assert groups([recipes[0], recipes[3], recipes[1]]) == [[0, 2], [1]]
+    assert groups([recipes[0], recipes[0], {}, {}]) == [[0], [1], [2], [3]]
 
 
-def test_the_same_seed_twice_and_unknown_recipes_are_no_replicas():
-    recipe = {"seed": 0, "data": "a"}
-    assert groups([recipe, recipe, {}, {}]) == [[0], [1], [2], [3]]
+def summary(*scores: Score) -> Summary:
+    """What runs with a score each say together."""
+    return summaries([ScoreDocument((each,)) for each in scores])["fid"]
 
 
 def test_seeds_become_a_mean_and_a_standard_deviation_with_n_minus_one():
-    documents = [ScoreDocument((Score("fid", value, error=9.0),)) for value in (1.0, 2.0, 6.0)]
-    summary = summaries(documents)["fid"]
-    assert summary.mean == 3.0
-    assert summary.spread == pytest.approx(math.sqrt(7))
-    assert summary.spread_method == "standard deviation over 3 seeds"
-    assert summary.estimate == Estimate(3.0, math.sqrt(7 / 3), 2)
+    of_three = summary(*(Score("fid", value, error=9.0) for value in (1.0, 2.0, 6.0)))
+    assert of_three.mean == 3.0
+    assert of_three.spread == pytest.approx(math.sqrt(7))
+    assert of_three.spread_method == "standard deviation over 3 seeds"
+    assert of_three.estimate == Estimate(3.0, math.sqrt(7 / 3), 2)
+    agreeing = [summary(*[Score("fid", value)] * 2).estimate for value in (0.9, 0.901)]
+    assert best(agreeing, "higher") is None  # that two agree by chance makes no number certain
 
 
-def test_a_single_run_has_the_standard_error_of_its_score():
-    summary = summaries([ScoreDocument((Score("fid", 3.0, error=0.5, error_method="by guess"),))])["fid"]
-    assert (summary.deviation, summary.spread) == (None, 0.5)
-    assert summary.spread_method == "standard error of one run's score: by guess"
-
-
-def test_seeds_that_agree_by_chance_make_no_number_certain():
-    two = [
-        summaries([ScoreDocument((Score("accuracy", value),)) for _ in range(2)])["accuracy"]
-        for value in (0.9, 0.901)
-    ]
-    assert best([summary.estimate for summary in two], "higher") is None
-
-
-def test_an_error_from_few_parts_makes_a_wider_interval():
-    few = summaries([ScoreDocument((Score("recall", 0.5, error=0.01, error_freedom=9),))])["recall"]
-    assert few.estimate == Estimate(0.5, 0.01, 9)
+def test_a_single_run_has_the_standard_error_of_its_score_and_its_degrees_of_freedom():
+    alone = summary(Score("fid", 3.0, error=0.5, error_method="by guess", error_freedom=9))
+    assert (alone.deviation, alone.spread, alone.estimate) == (None, 0.5, Estimate(3.0, 0.5, 9))
+    assert alone.spread_method == "standard error of one run's score: by guess"
 
 
 def test_intervals_are_students():
@@ -91,14 +80,37 @@ def document(*scores: dict[str, Any], digest: str = "a" * 64, **more: Any) -> di
     return {**made, **more}
 
 
-def test_of_two_scores_of_one_name_that_of_more_samples_stays_and_it_is_told():
-    many, few = document(entry(value=1.0)), document(entry(value=2.0, samples=5))
-    both, told = joined(many, few)
-    assert [score["value"] for score in both["scores"]] == [1.0]
-    assert told == ["metrics.json keeps its scores of more samples: fid"]
-    both, told = joined(few, many)
-    assert [score["value"] for score in both["scores"]] == [1.0]
-    assert told == ["fid takes the place of an earlier one: of 50 samples, was 5"]
+OTHER = {"settings": {"seed": 1, "precision": "fast", "samples": 50_000}}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "values", "said"),
+    [
+        (entry(), entry(value=2.0, samples=5), [1.0], "metrics.json keeps its scores of more samples: fid"),
+        (
+            entry(value=2.0, samples=5),
+            entry(),
+            [1.0],
+            "fid takes the place of an earlier one: of 50 samples, was 5",
+        ),
+        (
+            entry(),
+            entry(value=3.0, **OTHER),
+            [3.0],
+            "fid takes the place of an earlier one: seed 1, was 0; precision fast, was float32",
+        ),
+    ],
+)
+def test_of_two_scores_of_one_name_one_stays_and_it_is_told(earlier, later, values, said):
+    both, told = joined(document(earlier), document(later))
+    assert [score["value"] for score in both["scores"]] == values
+    assert told == [said]
+
+
+def test_scores_of_one_document_by_different_settings_are_told():
+    fast = {"settings": {"seed": 0, "precision": "fast", "samples": 50_000}}
+    _, told = joined(document(entry("fid")), document(entry("kid", **fast)))
+    assert told == ["these scores were computed with different precision (float32: fid; fast: kid)"]
 
 
 def test_scores_of_samples_that_are_gone_are_left_out_with_their_figures():
@@ -110,25 +122,10 @@ def test_scores_of_samples_that_are_gone_are_left_out_with_their_figures():
     assert told[0] == "samples.npz has other samples now, so that their earlier scores are left out: fid"
 
 
-def test_a_score_by_other_settings_tells_what_it_replaces():
-    settings = {"seed": 1, "precision": "fast", "samples": 50_000}
-    _, told = joined(document(entry()), document(entry(settings=settings)))
-    assert told == ["fid takes the place of an earlier one: seed 1, was 0; precision fast, was float32"]
-
-
-def test_scores_of_one_document_by_different_settings_are_told():
-    settings = {"seed": 0, "precision": "fast", "samples": 50_000}
-    _, told = joined(document(entry("fid")), document(entry("kid", settings=settings)))
-    assert told == ["these scores were computed with different precision (float32: fid; fast: kid)"]
-
-
 def test_scores_against_other_real_samples_of_one_name_keep_apart():
     one, other = ({"data": "real", "split": "", "sha256": digit * 64} for digit in "12")
-    first, second = (
-        document(entry("fid_real", 1.0, against=one)),
-        document(entry("fid_real", 2.0, against=other)),
-    )
-    both, told = joined(first, second)
+    first = document(entry("fid_real", 1.0, against=one))
+    both, told = joined(first, document(entry("fid_real", 2.0, against=other)))
     assert {score["name"]: score["value"] for score in both["scores"]} == {"fid_real": 1.0, "fid_real_2": 2.0}
     there = "scores of these names are there already, against other real samples: fid_real (now fid_real_2)"
     assert told == [there]
@@ -136,10 +133,7 @@ def test_scores_against_other_real_samples_of_one_name_keep_apart():
     assert {score["name"]: score["value"] for score in again["scores"]} == {"fid_real": 1.0, "fid_real_2": 3.0}
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [None, [], document(scores=3), document({}), document({"name": "fid"})],
-)
+@pytest.mark.parametrize("damaged", [None, [], document(scores=3), document({}), document({"name": "fid"})])
 def test_a_document_that_is_damaged_is_replaced(damaged):
     few = document(entry())
     told = [] if damaged is None else ["the earlier metrics.json cannot be read, and is replaced"]
