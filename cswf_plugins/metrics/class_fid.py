@@ -61,7 +61,7 @@ class ClassFid(InceptionMetric):
             spreads[name] = mean_of_spreads(list(spreads.values()))
         return Result(
             {name: mean},
-            self.stated(protocol, comparison),
+            protocol,
             details=scores,
             spreads=spreads,
             meanings={

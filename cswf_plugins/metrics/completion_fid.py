@@ -56,7 +56,7 @@ class CompletionFid(InceptionMetric):
         spread = image_spread(influences, "infinitesimal jackknife over images, each with its completions")
         return Result(
             {self.named("completion_fid"): frechet.distance},
-            self.stated(protocol, comparison),
+            protocol,
             samples=len(scored.completed),
             spreads=self.spreads({"completion_fid": spread}),
             meanings=self.meanings({"completion_fid": meaning}),

@@ -49,7 +49,7 @@ class Fid(InceptionMetric):
         )
         return Result(
             {self.named("fid"): frechet.distance},
-            self.stated(protocol, comparison, by_moments=True),
+            self.stated(protocol, comparison),
             spreads=self.spreads({"fid": spread}),
             meanings=self.meanings({"fid": meaning}),
         )

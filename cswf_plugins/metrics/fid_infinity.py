@@ -81,7 +81,7 @@ class FidInfinity(InceptionMetric):
         at_a_point = Meaning(point, aspect="quality")
         return Result(
             {name: intercept},
-            self.stated(protocol, comparison, by_moments=True),
+            self.stated(protocol, comparison),
             _notes(name, explained, counts, p.shape[1]),
             details=details,
             spreads=self.spreads({"fid_infinity": _spread(error, spread)}),

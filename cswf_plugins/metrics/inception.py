@@ -13,7 +13,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Spread, Workbench, parameter
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import are_published, computed_in, features
+from cswf_plugins.inception.features import are_published, features
 from cswf_plugins.inception.network import Mode
 from cswf_plugins.references import bibtex
 
@@ -54,15 +54,11 @@ class InceptionMetric(Metric):
         """The mode in words, for a protocol."""
         return f"resized to 299 by clean-fid's mode {self.mode}"
 
-    def stated(self, protocol: str, comparison: Comparison, *, by_moments: bool = False) -> str:
-        """Return a protocol that also says what features were computed in, if not in float32.
-
-        With `by_moments`, it also says whether the real images' statistics were published ones.
-        """
-        if by_moments and are_published(comparison, comparison.real, self.mode):
+    def stated(self, protocol: str, comparison: Comparison) -> str:
+        """Return a protocol that also says if the real images' mean and covariance are published ones."""
+        if are_published(comparison, comparison.real, self.mode):
             protocol += "; mean and covariance of the real images' features as clean-fid publishes them"
-        numbers = computed_in(comparison)
-        return protocol if numbers == "float32" else f"{protocol}; features in {numbers}"
+        return protocol
 
     def named(self, score: str) -> str:
         """Return a score's name: plain for the classic mode, with the mode behind for the other."""

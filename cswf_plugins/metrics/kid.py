@@ -65,7 +65,7 @@ class Kid(InceptionMetric):
         spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
         return Result(
             {self.named("kid"): sum(values) / self.subsets},
-            self.stated(protocol, comparison),
+            protocol,
             spreads=self.spreads({"kid": spread}),
             meanings=self.meanings({"kid": meaning}),
         )

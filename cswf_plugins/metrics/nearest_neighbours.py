@@ -170,7 +170,7 @@ class NearestNeighbours(InceptionMetric):
                 f"; {len(comparison.mirrored):,} of the {called} are mirror images; copies_mirrored: copies of "
                 "these only"
             )
-        return self.stated(protocol, comparison) if "features" in self.spaces else protocol
+        return protocol
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""

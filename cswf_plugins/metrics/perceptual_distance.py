@@ -68,7 +68,7 @@ class PerceptualDistance(InceptionMetric):
         }
         return Result(
             {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
-            self.stated(protocol, comparison),
+            protocol,
             samples=len(scored.completed),
             spreads=self.spreads({name: image_spread(numbers) for name, numbers in each.items()}),
             meanings=self.meanings({name: meanings[name] for name in each}),

@@ -78,7 +78,7 @@ def test_real_features_are_not_computed_only_for_the_error():
     generated, real = blank(300), blank(400)
     p, q = MADE.draw(300, 0), REAL.draw(400, 1)
     bench = with_features({generated: p})
-    bench.keep(("moments", real, "legacy_tensorflow", "float32"), lambda: moments(q))
+    bench.keep(("moments", real, "legacy_tensorflow"), lambda: moments(q))
     own = Fid().compute(compare(generated, real, bench=bench)).spreads["fid"]
     both = Fid().compute(compared(p, q)).spreads["fid"]
     assert "over generated images only" in own.method
@@ -128,7 +128,7 @@ def test_completion_fid_knows_that_completions_are_near_their_originals():
     near = originals[scored.which] + 0.1 * REAL.draw(120, 1)
     bench = comparison.bench
     for samples, rows in ((scored.completed, near), (scored.images, originals)):
-        bench.keep(("features", samples, "legacy_tensorflow", "float32"), lambda rows=rows: rows)
+        bench.keep(("features", samples, "legacy_tensorflow"), lambda rows=rows: rows)
     together = CompletionFid().compute(comparison).spreads["completion_fid"]
     apart = Fid().compute(compared(near, originals)).spreads["fid"]
     assert 0 < together.error < apart.error
