@@ -14,9 +14,8 @@ import attrs
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features
-from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import image_spread
+from cswf_plugins.metrics.inception import InceptionMetric, image_spread
+from cswf_plugins.metrics.psnr import check_completions, scored_completions
 from cswf_plugins.references import bibtex
 
 

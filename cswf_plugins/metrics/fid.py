@@ -16,8 +16,7 @@ import attrs
 from cswf_core.interfaces import Comparison, Meaning, Result
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, frechet_spread
 from cswf_plugins.references import bibtex
 
 

@@ -21,8 +21,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet_distance, moments, root_of
 from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric, choices
-from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, choices, frechet_spread
 from cswf_plugins.references import bibtex
 
 STRAIGHT = 2

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
-from cswf_plugins.metrics.inception import InceptionMetric, choices
-from cswf_plugins.metrics.spreads import standard_error
+from cswf_plugins.metrics.inception import InceptionMetric, choices, standard_error
 from cswf_plugins.references import bibtex
 
 LEAST = 4

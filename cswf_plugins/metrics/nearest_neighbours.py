@@ -35,8 +35,7 @@ from cswf_plugins.metrics.copies import (
     search,
     warnings,
 )
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import limit_error, share_spread
+from cswf_plugins.metrics.inception import InceptionMetric, limit_error, share_spread
 
 Where = Literal["pixels", "features"]
 

@@ -12,14 +12,13 @@ from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Wo
 from cswf_core.kernels.frechet import moments
 from cswf_plugins.metrics.class_fid import ClassFid
 from cswf_plugins.metrics.completion_fid import CompletionFid
-from cswf_plugins.metrics.completions import scored_completions
 from cswf_plugins.metrics.density_coverage import DensityCoverage
 from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.inception import share_spread
 from cswf_plugins.metrics.kid import Kid
 from cswf_plugins.metrics.precision_recall import PrecisionRecall
-from cswf_plugins.metrics.psnr import Psnr
+from cswf_plugins.metrics.psnr import Psnr, scored_completions
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
-from cswf_plugins.metrics.spreads import share_spread
 from tests.evaluation.clouds import Cloud, blank, compared
 from tests.evaluation.conftest import compare
 from tests.evaluation.test_metrics import images, with_features
