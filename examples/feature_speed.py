@@ -1,11 +1,11 @@
-"""How many images a second the feature network takes, and what its precision does to FID.
+"""How many images a second the feature network takes, and what our kernels do to FID.
 
     python examples/feature_speed.py
     python examples/feature_speed.py --data '{use: fashion-mnist, dequantise: none}' --count 5000
 
 Real images are compared with others of the same data set, blurred and with noise. There is a row for the
-program in the network's file, one for `evaluate.precision: float32` and one for `fast`; on a CPU the latter
-are the same. Images a second are those of both sets, resizing included.
+program in the network's file, and one for what an evaluation takes. Images a second are those of both sets,
+resizing included.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ from cswf_core.recipe.build import choose_device, load_chosen
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.network import Network
 
-WAYS = {
-    "the file's program": ("float32", "script"),
-    "float32": ("float32", None),
-    "fast": ("fast", None),
-}
-"""A row's name → precision and engine; None is the engine that an evaluation takes."""
+WAYS = {"the file's program": "script", "ours": None}
+"""A row's name → engine; None is the one that an evaluation takes."""
 
 
 def worse(images: Tensor) -> Tensor:
@@ -67,8 +63,8 @@ def main() -> None:
     device, file = choose_device(given.device), weights.find(Workbench())
     print(f"{'':20} {'images/s':>10} {'FID':>12} {'difference':>12}")
     first = None
-    for name, (precision, engine) in WAYS.items():
-        speed, fid = scored(Network(file, device, precision, engine), given.mode, real, worse(others))
+    for name, engine in WAYS.items():
+        speed, fid = scored(Network(file, device, engine), given.mode, real, worse(others))
         first = fid if first is None else first
         print(f"{name:20} {speed:10,.0f} {fid:12.5f} {fid - first:+12.6f}", flush=True)
 

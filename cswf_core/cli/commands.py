@@ -248,12 +248,6 @@ def scoring_options(usual: str) -> Decorator:
             help="Download neither the feature network nor published statistics.",
         ),
         click.option(
-            "--precision",
-            type=click.Choice(["float32", "fast"]),
-            help="Of the feature network; fast is float16 on CUDA, and float32 elsewhere.  "
-            "[default: that of the run's recipe, else float32]",
-        ),
-        click.option(
             "--seed",
             type=WholeNumber(0),
             help="Of the evaluation's own choices: subsets, directions, classifiers.  "

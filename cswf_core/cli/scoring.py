@@ -18,7 +18,6 @@ from cswf_core.evaluation.evaluate import compare as compare_samples
 from cswf_core.evaluation.samples import Generated, Reading, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
-from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
@@ -47,7 +46,6 @@ class Scoring:
     rgb: bool
     weights: Path | None
     no_download: bool
-    precision: FeaturePrecision | None
     seed: int | None
     no_copy_check: bool
 
@@ -63,7 +61,7 @@ class Scoring:
 
     def adjust(self, task: Task) -> Task:
         """Return a task with what was asked for."""
-        named = {"samples": self.count, "weights": self.weights, "precision": self.precision, "seed": self.seed}
+        named = {"samples": self.count, "weights": self.weights, "seed": self.seed}
         changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         download = task.download and not self.no_download
         return attrs.evolve(task.with_fewer_real(self.real_count), download=download, **changes)

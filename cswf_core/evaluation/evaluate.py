@@ -153,7 +153,7 @@ def evaluate(
 def _facts(task: Task, device: torch.device) -> dict[str, Any]:
     """Return what all scores of an evaluation share: how, where and with what they are computed."""
     return {
-        "settings": {"seed": task.seed, "precision": task.precision, "samples": task.samples},
+        "settings": {"seed": task.seed, "precision": "float32", "samples": task.samples},
         "device": describe_device(device),
         "versions": versions(),
         "command": command_line(),

@@ -15,7 +15,7 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import SPLITS, TRAINING_CALLED, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Observation, Workbench
-from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
+from cswf_core.interfaces.metric import Tell
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.build import load_everything
@@ -56,7 +56,6 @@ class Task:
     """Generated samples to score, at most."""
     weights: Path | None = None
     download: bool = True
-    precision: FeaturePrecision = FEATURE_PRECISION
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, data: Dataset) -> Task:
@@ -81,7 +80,6 @@ class Task:
             samples=section.samples,
             weights=section.weights,
             download=section.download,
-            precision=section.precision,
         )
         products = _flow_products(recipe, training) // FLOW_SHARE
         return task.with_copying(recipe.registry, products) if section.copying else task
@@ -174,7 +172,6 @@ class Task:
             real_features=any(part.real_features for part in by_features),
             weights=self.weights,
             download=self.download,
-            precision=self.precision,
         )
         return bench if tell is None else attrs.evolve(bench, tell=tell)
 

@@ -21,11 +21,6 @@ T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
 """Hears of progress: (the task at hand, how much of it is done, how much there is)."""
 
-FeaturePrecision = Literal["float32", "fast"]
-"""What features of images are computed in; `fast` is float16 on CUDA, and float32 elsewhere."""
-FEATURE_PRECISION: FeaturePrecision = "float32"
-"""The one that holds where nobody has chosen: in recipes, in `cswf eval` and here."""
-
 
 def _silence(task: str, done: int, total: int) -> None:
     del task, done, total
@@ -53,8 +48,6 @@ class Workbench:
     """The feature network's file, where the person has named one."""
     download: bool = False
     """Whether a file that is missing may be fetched from the internet."""
-    precision: FeaturePrecision = FEATURE_PRECISION
-    """What features of images are to be computed in."""
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
     features: dict[str, Tensor] = attrs.field(factory=dict, repr=False)

@@ -11,7 +11,6 @@ from cswf_core.fields import object_schema
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
 from cswf_core.interfaces.contract import Interval
-from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
 
 CHOICES = {
@@ -126,11 +125,6 @@ class EvaluateSection:
         "the feature network's file; where it is looked for otherwise, see the docs", default=None
     )
     download: bool = parameter("fetch the feature network if it is not there, and say so", default=True)
-    precision: FeaturePrecision = parameter(
-        "numbers that the feature network computes in: float32, or 'fast', which on CUDA has convolutions in "
-        "float16, to compare settings and not to publish, and is float32 elsewhere",
-        default=FEATURE_PRECISION,
-    )
     seed: int = parameter(
         "seed of the evaluation's own choices: random subsets, directions, classifiers. It is not that of the "
         "flow, so that runs with other seeds are measured alike",

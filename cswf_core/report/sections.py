@@ -1,19 +1,24 @@
-"""Sections of a page: facts, curves, limitations, and how to repeat, save and cite a run."""
+"""Sections of a page: scores, published numbers, facts, curves, limits, and how to repeat and cite a run."""
 
 from __future__ import annotations
 
 import base64
+import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import attrs
+import yaml
 
 from cswf_core.errors import printable
 from cswf_core.recipe.render import flattened
 from cswf_core.runs.folder import LOGGED, RunFolder
-from cswf_core.runs.scores import Score, is_number, mapping
-from cswf_core.scores.layout import comma_separated
+from cswf_core.runs.scores import Score, ScoreDocument, is_number, mapping, mismatches
+from cswf_core.scores.layout import comma_separated, measured
+from cswf_core.scores.replicas import Group, Summary, best, common_label, first_summaries, groups
 from cswf_core.scores.tables import in_words as score_in_words
 from cswf_core.scores.tables import listed
 
@@ -122,6 +127,375 @@ def versions(run: RunFolder) -> dict[str, str]:
         "SHA-256 of the samples": run.record.get("samples_sha256"),
     }
     return rows | {title: str(digest) for title, digest in digests.items() if digest}
+
+
+TITLES = {
+    "quality": "Quality",
+    "coverage": "Coverage",
+    "condition": "Classes and conditions",
+    "copying": "Copying",
+    "other": "Other scores",
+}
+"""Headings of groups of scores, by what these are about, in their order."""
+
+
+def in_words(score: Score) -> str:
+    """Return a score's value with its uncertainty."""
+    return measured(score.value, score.error, share=score.meaning.share)
+
+
+def headline(run: RunFolder) -> dict[str, Any] | None:
+    """Return the score under the title, with all that a reader needs to make sense of it.
+
+    It is FID if there is one, else the first of quality; None if there is none.
+    """
+    document = run.scores
+    able = [score for score in document.scores if not score.detail and score.meaning.of_samples]
+    if not able:
+        return None
+    order = list(TITLES)
+    score = min(able, key=lambda each: (each.row != "fid", order.index(each.meaning.aspect), each.held_out))
+    method = f": {score.error_method}" if score.error_method else ""
+    other = None if score.held_out else document.find(score.row, held_out=True)
+    facts = {
+        "samples": count_in_words(score.samples),
+        "against": score.against,
+        "mode": str(score.parameters.get("mode") or ""),
+        "uncertainty": "not computed" if score.error is None else f"± standard error{method}",
+        "held out": "" if other is None else f"{in_words(other)} against {other.against}",
+        "copying": _copying(able, score),
+    }
+    return {
+        "score": score,
+        "text": in_words(score),
+        "facts": {name: text for name, text in facts.items() if text},
+        "notes": len(notes(document)),
+    }
+
+
+def _copying(scores: Sequence[Score], result: Score) -> str:
+    """Return the first score of copies, with what is expected of it."""
+    score = next((each for each in scores if each.meaning.aspect == "copying" and each is not result), None)
+    if score is None:
+        return ""
+    expected = "" if score.meaning.expected is None else f" ({_expected(score)} expected)"
+    return f"{score_in_words(score.name)} {in_words(score)}{expected}"
+
+
+def _expected(score: Score) -> str:
+    expected = score.meaning.expected
+    if expected is None:
+        return ""
+    return f"{100 * expected:.3g} %" if score.meaning.share else measured(expected)
+
+
+def notes(document: ScoreDocument) -> list[str]:
+    """Return the sentences that nobody should miss: the scores' own, and where they do not fit together."""
+    return [*document.notes, *mismatches(document.scores)]
+
+
+def metrics(run: RunFolder, drawn: Mapping[str, Any] | None) -> Section:
+    """Return a run's scores, but for the chart that is drawn beside its samples, and published ones."""
+    document = run.scores
+    told = problems(run, "metrics.json")
+    if not document.scores:
+        return Section("metrics", "Scores", "scores.metrics", None, told)
+    content = {
+        "notes": notes(document),
+        "groups": _tables(document),
+        "charts": [chart for chart in class_charts(document) if chart != drawn],
+        "protocols": _protocols(document),
+        "facts": _evaluation_facts(run.evaluated),
+        "rivals": _published([Group([run], run.label)], "This run" if run.is_run else "These samples"),
+    }
+    return Section("metrics", "Scores", "scores.metrics", content, told)
+
+
+def _tables(document: ScoreDocument) -> list[dict[str, Any]]:
+    """Return tables of scores by subject, those against training and held-out samples side by side."""
+    of_classes = {score.name for scores in _families(document).values() for score in scores}
+    scores = [score for score in document.scores if score.name not in of_classes]
+    tables = []
+    for aspect, title in TITLES.items():
+        chosen = [score for score in scores if score.meaning.aspect == aspect]
+        splits = (False, True) if any(score.held_out for score in chosen) else (False,)
+        head = ["training data", "held out"] if len(splits) > 1 else ["value"]
+        names = dict.fromkeys(score.row for score in chosen)
+        rows = [_row([document.find(name, held_out=split) for split in splits], name) for name in names]
+        if rows:
+            expects = any(row["expected"] for row in rows)
+            table = {"title": title, "anchor": f"scores-{aspect}", "head": head, "rows": rows}
+            tables.append({**table, "expects": expects})
+    return tables
+
+
+def _row(pair: Sequence[Score | None], name: str) -> dict[str, Any]:
+    present = [score for score in pair if score is not None]
+    return {
+        "name": name,
+        "held_out": False,
+        "better": next((score.better for score in present if score.better), ""),
+        "sentence": next((score.meaning.sentence for score in present if score.meaning.sentence), ""),
+        "cells": ["" if score is None else in_words(score) for score in pair],
+        "expected": next((_expected(score) for score in present if score.meaning.expected is not None), ""),
+    }
+
+
+def class_charts(document: ScoreDocument) -> list[dict[str, Any]]:
+    """Return a chart of bars for each score that classes, or numbers of samples, have by themselves.
+
+    Such are `class_fid.cat` and `fid_at.5000`. The length of a bar is in percent of the longest.
+    """
+    made = []
+    for (name, held_out), scores in _families(document).items():
+        longest = max((abs(score.value) for score in scores), default=0.0) or 1.0
+        bars = {
+            score.row.partition(".")[2]: (in_words(score), max(0.4, 100 * abs(score.value) / longest))
+            for score in scores
+        }
+        by = "number of samples" if name.endswith("_at") else "class"
+        chart = {"name": name, "held_out": held_out, "better": scores[0].better, "bars": bars, "by": by}
+        made.append(chart)
+    return made
+
+
+def score_of_classes(chart: Mapping[str, Any]) -> str:
+    """Return what a chart of classes shows, in words."""
+    return _named(chart["name"], held_out=chart["held_out"])
+
+
+def _families(document: ScoreDocument) -> dict[tuple[str, bool], list[Score]]:
+    """Return the scores of classes by the name that they share and by their split; at least two of a name."""
+    families: dict[tuple[str, bool], list[Score]] = {}
+    for score in document.scores:
+        name, dot, _ = score.row.partition(".")
+        if name and dot:
+            families.setdefault((name, score.held_out), []).append(score)
+    return {key: scores for key, scores in families.items() if len(scores) > 1}
+
+
+def _protocols(document: ScoreDocument) -> list[dict[str, Any]]:
+    """Return how scores were computed, once for each metric; nothing of one that nothing is known of."""
+    by_metric: dict[tuple[str, str], list[Score]] = {}
+    for score in document.scores:
+        by_metric.setdefault((score.metric or score.row, str(score.parameters)), []).append(score)
+    made = []
+    for scores in by_metric.values():
+        parameters = ", ".join(f"{key} = {value}" for key, value in scores[0].parameters.items())
+        errors = [f"± is the standard error: {score.error_method}" for score in scores if score.error_method]
+        facts = [parameters, *errors, *map(_circumstances, scores)]
+        protocol = {
+            "names": list(dict.fromkeys(score_in_words(score.row.partition(".")[0]) for score in scores)),
+            "sentences": list(dict.fromkeys(score.protocol for score in scores if score.protocol)),
+            "facts": list(dict.fromkeys(filter(None, facts))),
+        }
+        if protocol["sentences"] or protocol["facts"]:
+            made.append(protocol)
+    return made
+
+
+def _circumstances(score: Score) -> str:
+    seed = score.told("settings", "seed")
+    parts = (
+        f"against {score.against}" if score.against else "",
+        f"{score.samples:,} samples" if score.samples is not None else "",
+        f"seed {seed}" if seed is not None else "",
+        seconds_in_words(score.seconds),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _evaluation_facts(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return what stands beside the scores: what was evaluated, where, and with which weights and versions."""
+    generated, weights, device = (mapping(content.get(key)) for key in ("generated", "weights", "device"))
+    evaluated, available = generated.get("count"), generated.get("available")
+    of = f" of {available:,}" if is_number(available) and available != evaluated else ""
+    facts = {
+        "samples evaluated": f"{evaluated:,}{of}" if is_number(evaluated) else "",
+        "SHA-256 of these samples": generated.get("sha256"),
+        "weights": weights.get("file"),
+        "SHA-256 of the weights": weights.get("sha256"),
+        "evaluated on": device.get("name") or device.get("type"),
+        "evaluated at": content.get("finished"),
+    }
+    versions = {f"{name} (evaluation)": version for name, version in mapping(content.get("versions")).items()}
+    return {name: str(value) for name, value in {**facts, **versions}.items() if value}
+
+
+@functools.cache
+def _published_scores() -> dict[str, Any]:
+    """Return published scores by the name of the data set's plugin."""
+    text = (files("cswf_core.report") / "published.yaml").read_text(encoding="utf-8")
+    return mapping(yaml.safe_load(text))
+
+
+def _published(columns: Sequence[Group], us: str) -> list[dict[str, Any]]:
+    """Return bars of our FIDs beside published ones, for every data set that has some.
+
+    Ours are numbers, against the data set that was flowed to.
+    """
+    ours = [column for column in columns if "fid" in column.summaries]
+    made = []
+    for data in dict.fromkeys(column.first.data_name for column in ours):
+        known = _published_scores().get(data)
+        fitting = [
+            column
+            for column in ours
+            if column.first.data_name == data
+            and math.isfinite(column.summaries["fid"].mean)
+            and column.summaries["fid"].first.data in ("", data)
+        ]
+        if known is None or not fitting:
+            continue
+        bars = [
+            {
+                "value": float(entry["value"]),
+                "name": entry["method"],
+                "remark": ", ".join(filter(None, (entry["group"], entry.get("remark")))),
+                "text": f"{entry.get('bound', '')}{entry['value']}",
+                "kind": "peer" if entry["group"] == "nonparametric" else "other",
+            }
+            for entry in known["fid"]
+        ]
+        bars += [_our_bar(column, coloured=len(fitting) > 1) for column in fitting]
+        bars.sort(key=lambda bar: float(bar["value"]))
+        anchor = f"published-{safe_name(data)}"
+        made.append({"data": data, "anchor": anchor, "bars": bars, "source": known["source"], "us": us})
+    return made
+
+
+def _our_bar(column: Group, *, coloured: bool) -> dict[str, Any]:
+    """Return the bar of ours; where its number is of fewer images than is customary, it says so."""
+    fid = column.summaries["fid"]
+    score, seeds = fid.first, len(fid.scores)
+    few = min(score.samples or 0, score.count or 0) < 50_000
+    samples, real = count_in_words(score.samples), count_in_words(score.count)
+    counts = f"of {samples} samples against {real}" if few else ""
+    return {
+        "value": fid.mean,
+        "name": column.label,
+        "remark": ", ".join(filter(None, ("ours", f"{seeds} seeds" if seeds > 1 else "", counts))),
+        "text": measured(fid.mean, fid.spread),
+        "kind": f"ours run-{column.first.colour}" if coloured else "ours",
+    }
+
+
+REASONS = {
+    "noise": "Differences within the noise are not ranked: {}.",
+    "unknown": "Not ranked, as no uncertainty is known: {}. Several seeds of each recipe would tell.",
+    "copying": "Runs with copies of training images among their samples are not ranked: {}.",
+    "unlike": "Not ranked, as they were not computed alike: {}.",
+}
+"""Why no score of a row is called the best → a sentence for all such rows."""
+
+
+def metrics_compared(runs: Sequence[RunFolder]) -> Section:
+    """Return a row for each score and a column for each recipe, the best one marked where noise allows it.
+
+    A column is one run, or several that differ in their seed only.
+    """
+    columns = _columns(runs)
+    rows = [_compared_row(name, columns) for name in first_summaries(columns)]
+    plain = [row for row in rows if not row["detail"]]
+    tables = [(title, [row for row in plain if row["aspect"] == aspect]) for aspect, title in TITLES.items()]
+    computed = [(run.label, _protocols(run.scores), _evaluation_facts(run.evaluated)) for run in runs]
+    heads = [{"label": each.label, "runs": each.runs, "seeds": _seeds(each)} for each in columns]
+    content = {
+        "columns": heads,
+        "groups": [(title, chosen) for title, chosen in tables if chosen],
+        "details": [row for row in rows if row["detail"]],
+        "seeds": any(head["seeds"] for head in heads),
+        "unranked": _unranked(plain),
+        "rivals": _published(columns, "These runs"),
+        "notes": [(run.label, note) for run in runs for note in notes(run.scores)],
+        "evaluations": [each for each in computed if any(each[1:])],
+    }
+    compared = ("run.json", "metrics.json", "samples.npz", "samples.png", "frames.npz", "recipe.yaml")
+    told = problems_of(runs, *compared)
+    return Section("metrics", "Scores", "scores.metrics_compared", content if rows else None, told)
+
+
+def _seeds(column: Group) -> str:
+    """Return the seeds that a column is taken over, in words; nothing for a single run."""
+    if len(column.runs) < 2:
+        return ""
+    seeds = [run.recipe.get("seed", run.record.get("seed")) for run in column.runs]
+    return f"{len(column.runs)} seeds: {listed(seeds, most=12)}"
+
+
+def _columns(runs: Sequence[RunFolder]) -> list[Group]:
+    """Return the columns of a table of runs, each with a label of its own."""
+    members = [[runs[number] for number in group] for group in groups([run.recipe for run in runs])]
+    choices = (
+        [group[0].label if len(group) == 1 else group[0].title for group in members],
+        [common_label([run.label for run in group], [run.path for run in group]) for group in members],
+    )
+    first = [group[0].label for group in members]
+    labels = next((labels for labels in choices if len(set(labels)) == len(members)), first)
+    return [Group(group, label) for label, group in zip(labels, members, strict=True)]
+
+
+def _compared_row(name: str, columns: Sequence[Group]) -> dict[str, Any]:
+    """Return a score of all columns; `unranked` is why the best is not marked although they differ."""
+    pairs = [(column, column.summaries.get(name)) for column in columns]
+    present = [(column, summary) for column, summary in pairs if summary is not None]
+    ways = {summary.first.better for _, summary in present}
+    better = ways.pop() if len(ways) == 1 else ""
+    crowned, unranked = _ranked(present, better)
+    first = present[0][1].first
+    sentences = (summary.first.meaning.sentence for _, summary in present)
+    return {
+        "name": first.row,
+        "held_out": first.held_out,
+        "better": better,
+        "sentence": next(filter(None, sentences), ""),
+        "detail": all(summary.first.detail for _, summary in present),
+        "aspect": first.meaning.aspect,
+        "cells": [
+            {"text": "" if each is None else _cell(column, each), "best": each is not None and each is crowned}
+            for column, each in pairs
+        ],
+        "unranked": unranked,
+    }
+
+
+def _cell(column: Group, summary: Summary) -> str:
+    text = measured(summary.mean, summary.spread, share=summary.first.meaning.share)
+    missing = len(column.runs) - len(summary.scores)
+    remark = f"{len(summary.scores)} of {len(column.runs)} seeds" if missing else summary.remark
+    return f"{text} ({remark})" if remark else text
+
+
+def _ranked(present: Sequence[tuple[Group, Summary]], better: str) -> tuple[Summary | None, str]:
+    """Return the best score of a row, if it is that beyond noise, else why there is none: a key of REASONS."""
+    scores = [summary for _, summary in present]
+    of_samples = all(score.meaning.of_samples for each in scores for score in each.scores)
+    if not better or len(scores) < 2 or not of_samples:
+        return None, ""
+    bases = {(summary.basis, summary.first.data or column.first.data_name) for column, summary in present}
+    if len(bases) > 1 or None in (summary.basis for summary in scores):
+        return None, "unlike"
+    number = best([summary.ranked for summary in scores], better)
+    crowned = None if number is None else scores[number]
+    if any(summary.ranked is None for summary in scores):
+        return crowned, "copying"
+    if crowned is not None or len({summary.mean for summary in scores}) == 1:
+        return crowned, ""
+    return None, "noise" if all(each.estimate.error is not None for each in scores) else "unknown"
+
+
+def _unranked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each reason for which scores that differ are not ranked."""
+    sentences = []
+    for reason, sentence in REASONS.items():
+        names = [_named(row["name"], held_out=row["held_out"]) for row in rows if row["unranked"] == reason]
+        if names:
+            sentences.append(sentence.format(listed(names, most=6)))
+    return sentences
+
+
+def _named(name: str, *, held_out: bool) -> str:
+    return f"{score_in_words(name)}{' held out' if held_out else ''}"
 
 
 def curves(runs: Sequence[RunFolder]) -> Section:

@@ -27,7 +27,7 @@ from cswf_plugins.cache import FEATURES, MOMENTS, kept_features, kept_moments, s
 from cswf_plugins.datasets.images import impatient
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
-from cswf_plugins.inception.network import BATCH, Mode, Network, Numbers, numbers, part_features
+from cswf_plugins.inception.network import BATCH, Mode, Network, part_features
 
 SPLITS = {
     "9d5c2eddadb0deff02c14c350c0385aab7b1d5ff1edfeb4997c8dc8644960111": "train",
@@ -53,7 +53,7 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         through_the_network = partial(_completed, comparison, samples, mode)
         return kept_features(path, through_the_network, len(samples), WIDTH, comparison.draw.device)
 
-    rows = bench.keep(("features", samples, mode, computed_in(comparison)), compute)
+    rows = bench.keep(("features", samples, mode), compute)
     if samples is comparison.generated or samples is comparison.real:  # not some of them
         name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
         bench.features[f"{name}-inception-{mode}"] = rows
@@ -81,7 +81,7 @@ def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: T
 
 def _parts(comparison: Comparison, samples: Dataset, mode: Mode) -> list[tuple[Tensor, Tensor]]:
     """Return the features of parts of a set that are known: (indices, m; features, m×2,048) for each."""
-    return comparison.bench.keep(("some features", samples, mode, computed_in(comparison)), list)
+    return comparison.bench.keep(("some features", samples, mode), list)
 
 
 def _completed(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
@@ -139,12 +139,10 @@ def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, le
     file = _note_weights(comparison)
     left = left if device.type == "cpu" else 0
     if bench.share_out is not None and len(images) > BATCH[device.type]:
-        work = partial(part_features, file, bench.precision, mode, title)
+        work = partial(part_features, file, mode, title)
         tell = _with_estimate(bench, len(images), left)
         return bench.share_out(work, images, BATCH[device.type], tell).to(device)
-    network = bench.keep(
-        ("inception", file.path, computed_in(comparison)), lambda: Network(file, device, bench.precision)
-    )
+    network = bench.keep(("inception", file.path), lambda: Network(file, device))
     return network.features(images, mode, title, _with_estimate(bench, len(images), left))
 
 
@@ -195,7 +193,7 @@ def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tens
 
 
 def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
-    computed = comparison.bench.has(("features", samples, mode, computed_in(comparison)))
+    computed = comparison.bench.has(("features", samples, mode))
     return computed or _has_file(comparison, samples, mode, FEATURES)
 
 
@@ -223,17 +221,11 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
             comparison.draw.device,
         )
 
-    return comparison.bench.keep(("moments", samples, mode, computed_in(comparison)), compute)
-
-
-def computed_in(comparison: Comparison) -> Numbers:
-    """Return what features of a comparison are computed in."""
-    return numbers(comparison.bench.precision, comparison.draw.device)
+    return comparison.bench.keep(("moments", samples, mode), compute)
 
 
 def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]:
-    """Return all that decides a set's features; float32 is not said, as it was the only one once."""
-    others = {} if computed_in(comparison) == "float32" else {"convolutions": computed_in(comparison)}
+    """Return all that decides a set's features."""
     return {
         "version": 1,  # to be raised when the same images and weights give other features
         "data": comparison.bench.names[samples],
@@ -242,7 +234,6 @@ def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]
         "mode": mode,
         "weights": weights.find(comparison.bench).sha256,
         "images": comparison.bench.sha256(samples),
-        **others,
     }
 
 
@@ -250,9 +241,7 @@ def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str
     """Return the cache file of a named set; None for others."""
     if samples not in comparison.bench.names:
         return None
-    key = _key(comparison, samples, mode)
-    computed = f"{mode}-{key['convolutions'].lower()}" if "convolutions" in key else mode
-    return statistics_file(key, computed, ending)
+    return statistics_file(_key(comparison, samples, mode), mode, ending)
 
 
 def published_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from cswf_core.kernels.memory import shared_memory
 from cswf_plugins.inception.architecture import (
     SIDE,
     WIDTH,
@@ -21,51 +19,31 @@ from cswf_plugins.inception.architecture import (
 )
 from cswf_plugins.inception.kernels import Filters, Halves, Tile, convolve, enter, filters, pool
 
-Products = Literal[1, 3]
-"""So many products of float16 are taken for one of two numbers."""
-
-WIDE_NEEDS = 144 * 1024
-"""Bytes of shared memory that the widest tile takes; cards such as the RTX 4090 have 99 kB, an A100 163."""
 FORMS = ((32, 32), (32, 64), (48, 64), (64, 96), (96, 96), (160, 160), (192, 192))
 """Inputs and outputs of convolutions with all tiles that there are, whose depths divide the inputs or not."""
 
 
-def chosen_tile(inputs: int, outputs: int, products: Products, shared: int) -> Tile:
+def chosen_tile(inputs: int, outputs: int) -> Tile:
     """Return the sizes with which a convolution is computed: fixed ones, as sums depend on their order.
 
     They are nearly the fastest that were tried on an H200, with 512 images; outputs that fill no tile cost as
-    much as others. `shared` is the shared memory of a program in bytes.
+    much as others.
     """
     if outputs <= 32:
         return Tile(128, 32, 32, warps=4, stages=3)
-    if products == 3:
-        if inputs % 32:
-            return Tile(128, 64, 16, warps=4, stages=4)
-        if outputs <= 64 or 128 < outputs <= 192:
-            return Tile(128, 64, 32, warps=4, stages=3)
-        return Tile(64, 128, 32, warps=4, stages=3)
-    if outputs < 96 or inputs % 32:
+    if inputs % 32:
+        return Tile(128, 64, 16, warps=4, stages=4)
+    if outputs <= 64 or 128 < outputs <= 192:
         return Tile(128, 64, 32, warps=4, stages=3)
-    if 0 < outputs % 256 <= 128 or shared < WIDE_NEEDS:
-        return Tile(128, 128, 64, warps=4, stages=3)
-    return Tile(128, 256, 64, warps=8, stages=3)
+    return Tile(64, 128, 32, warps=4, stages=3)
 
 
 class HalvesNetwork:
-    """The network in float16, with one or three products for one of numbers.
-
-    With three, weights and all that is computed have 22 bits, nearly float32's 24; with one, all have 11.
-    """
+    """The network by pairs of float16: weights and all that is computed have 22 bits, nearly float32's 24."""
 
     def __init__(
-        self,
-        convolutions: Mapping[str, Convolution],
-        device: torch.device,
-        *,
-        products: Products,
-        side: int = SIDE,
+        self, convolutions: Mapping[str, Convolution], device: torch.device, *, side: int = SIDE
     ) -> None:
-        self.pairs = products == 3
         self.plan = NetworkPlan(convolutions, side=side)
         self._unused = self.plan.last_uses()
         self._filters: list[Filters | None] = []
@@ -74,10 +52,9 @@ class HalvesNetwork:
             layer = joined(convolutions, step)
             made = None
             if layer is not None:
-                made = filters(layer.weight.to(device), layer.bias.to(device), pairs=self.pairs)
+                made = filters(layer.weight.to(device), layer.bias.to(device))
             self._filters.append(made)
-            tile = chosen_tile(step.source.count, step.target.count, products, shared_memory(device))
-            self._tiles.append(tile)
+            self._tiles.append(chosen_tile(step.source.count, step.target.count))
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of images (n×3×299×299, as `prepare` makes them): n×2,048."""
@@ -108,26 +85,25 @@ class HalvesNetwork:
         if part.buffer not in buffers:
             channels, height, width = self.plan.rooms[part.buffer]
             high = torch.empty(len(images), height, width, channels, dtype=torch.float16, device=images.device)
-            buffers[part.buffer] = Halves(high, torch.empty_like(high) if self.pairs else None)
+            buffers[part.buffer] = Halves(high, torch.empty_like(high))
         return buffers[part.buffer].part(part.first, part.count)
 
 
-def try_out(device: torch.device, products: Products) -> None:
+def try_out(device: torch.device) -> None:
     """Compile and launch all forms of kernels that the network has, on a few numbers; raise what goes wrong."""
-    pairs = products == 3
 
     def zeros(side: int, channels: int) -> Halves:
         high = torch.zeros(1, side, side, channels, dtype=torch.float16, device=device)
-        return Halves(high, high.clone() if pairs else None)
+        return Halves(high, high.clone())
 
     def weights(outputs: int, inputs: int, side: int) -> Filters:
         layer = torch.ones(outputs, inputs, side, side, device=device)
-        return filters(layer, torch.zeros(outputs, device=device), pairs=pairs)
+        return filters(layer, torch.zeros(outputs, device=device))
 
     with _current(device):
         enter(torch.zeros(1, 3, 7, 7, device=device), weights(32, 3, 3), zeros(3, 32))
         for inputs, outputs in FORMS:
-            tile = chosen_tile(inputs, outputs, products, shared_memory(device))
+            tile = chosen_tile(inputs, outputs)
             convolve(zeros(3, inputs), weights(outputs, inputs, 1), zeros(3, outputs), 1, (0, 0), 0, tile)
         for bias in (None, torch.zeros(32, device=device)):
             pool(zeros(3, 32), zeros(3, 32), 1, 1, bias)

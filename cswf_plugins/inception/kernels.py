@@ -3,8 +3,7 @@
 A number is the sum of two of float16, `high`, the nearest one, and `low`, the nearest to what is left: 22 bits,
 of the 24 of float32. A product of two such numbers is three products of float16, whose sum is in float32:
 high·low + low·high + high·high. Tensor cores cut sums off instead of rounding them, and a long sum would come
-out too small; so they add up the terms of a tile's depth, and such sums are added by rounding. Where `low` is
-left out, numbers have 11 bits, and one product is left.
+out too small; so they add up the terms of a tile's depth, and such sums are added by rounding.
 
 Numbers lie with channels last: n×H×W×C. No kernel mixes pixels but for those of a convolution, and terms are
 added in one order: an image's numbers are the same to the bit whatever stands beside it.
@@ -38,21 +37,21 @@ class Tile:
 
 @attrs.frozen(eq=False)
 class Halves:
-    """Numbers as one or two of float16, with channels last; a part of a buffer's channels has its strides."""
+    """Numbers as two of float16, with channels last; a part of a buffer's channels has its strides."""
 
     high: Tensor
     """n×H×W×C."""
-    low: Tensor | None
-    """The same; None: numbers are rounded to `high`."""
+    low: Tensor
+    """The same."""
 
     def part(self, first: int, count: int) -> Halves:
         """Return some channels."""
         end = first + count
-        return Halves(self.high[..., first:end], None if self.low is None else self.low[..., first:end])
+        return Halves(self.high[..., first:end], self.low[..., first:end])
 
     def numbers(self) -> Tensor:
         """Return them in float32: n×H×W×C."""
-        return self.high.float() if self.low is None else self.high.float() + self.low.float()
+        return self.high.float() + self.low.float()
 
 
 @attrs.frozen(eq=False)
@@ -64,7 +63,8 @@ class Filters:
 
     high: Tensor
     """(rows · columns · inputs)×outputs, of float16."""
-    low: Tensor | None
+    low: Tensor
+    """The same."""
     factor: Tensor
     """What the sums are multiplied by."""
     bias: Tensor
@@ -72,7 +72,7 @@ class Filters:
     inputs: int
 
 
-def filters(weight: Tensor, bias: Tensor, *, pairs: bool) -> Filters:
+def filters(weight: Tensor, bias: Tensor) -> Filters:
     """Return weights (outputs×inputs×rows×columns) and biases as a kernel takes them."""
     outputs, inputs, rows, columns = weight.shape
     power = torch.frexp(weight.flatten(1).abs().amax(dim=1)).exponent.to(torch.int32)
@@ -80,17 +80,16 @@ def filters(weight: Tensor, bias: Tensor, *, pairs: bool) -> Filters:
     scaled = scaled.permute(2, 3, 1, 0).reshape(rows * columns * inputs, outputs).contiguous()
     factor = torch.ldexp(torch.ones_like(bias), power - 10)
     high = scaled.half()
-    low = (scaled - high.float()).half() if pairs else None
+    low = (scaled - high.float()).half()
     return Filters(high, low, factor, bias.contiguous(), (rows, columns), inputs)
 
 
 @triton.jit
-def _store(value, high, low, at, mask, PAIRS: tl.constexpr):
+def _store(value, high, low, at, mask):
     """Round to float16, and what is left, too."""
     rounded = value.to(tl.float16)
     tl.store(high + at, rounded, mask=mask)
-    if PAIRS:
-        tl.store(low + at, (value - rounded.to(tl.float32)).to(tl.float16), mask=mask)
+    tl.store(low + at, (value - rounded.to(tl.float32)).to(tl.float16), mask=mask)
 
 
 PLACES = (
@@ -105,12 +104,11 @@ def _convolve(
     x_high, x_low, w_high, w_low, factor, bias, y_high, y_low,
     pixels, out_height, out_width, height, width, x_stride, y_stride, inputs, outputs,
     taps, columns, stride, above, left, linear,
-    PAIRS: tl.constexpr, EVEN: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    EVEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """A tile of outputs: BM pixels × BN channels. The first `linear` channels are not rectified.
 
-    PAIRS says whether numbers have lower halves, and EVEN whether the depth BK divides the inputs.
+    EVEN says whether the depth BK divides the inputs.
     """
     across = tl.cdiv(outputs, BN)
     m = (tl.program_id(0) // across) * BM + tl.arange(0, BM)
@@ -135,25 +133,22 @@ def _convolve(
         w_at = (tap * inputs + c)[:, None] * outputs + o[None, :]
         a = tl.load(x_high + x_at, mask=inside, other=0.0)
         b = tl.load(w_high + w_at, mask=there, other=0.0)
-        if PAIRS:
-            part = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0))
-            part = tl.dot(tl.load(x_low + x_at, mask=inside, other=0.0), b, part)
-            total += tl.dot(a, b, part)
-        else:
-            total = tl.dot(a, b, total)
+        part = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0))
+        part = tl.dot(tl.load(x_low + x_at, mask=inside, other=0.0), b, part)
+        total += tl.dot(a, b, part)
     there = o < outputs
     value = total * tl.load(factor + o, mask=there, other=0.0)[None, :]
     value += tl.load(bias + o, mask=there, other=0.0)[None, :]
     value = tl.where((o >= linear)[None, :], tl.maximum(value, 0.0), value)
     mask = (m < pixels)[:, None] & there[None, :]
-    _store(value, y_high, y_low, m[:, None] * y_stride + o[None, :], mask, PAIRS)
+    _store(value, y_high, y_low, m[:, None] * y_stride + o[None, :], mask)
 
 
 @triton.jit(do_not_specialize=("pixels",))
 def _enter(
     images, w_high, w_low, factor, bias, y_high, y_low,
     pixels, out_height, out_width, width, image_stride, channel_stride,
-    PAIRS: tl.constexpr, BM: tl.constexpr, OUTPUTS: tl.constexpr,
+    BM: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     """The first convolution, 3×3 of 3 channels at every second pixel: its 27 terms at once, from float32."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -169,20 +164,19 @@ def _enter(
     w_at, there = k[:, None] * OUTPUTS + o[None, :], (k < 27)[:, None]
     b = tl.load(w_high + w_at, mask=there, other=0.0)
     total = tl.zeros((BM, OUTPUTS), tl.float32)
-    if PAIRS:
-        total = tl.dot((value - a.to(tl.float32)).to(tl.float16), b, total)
-        total = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0), total)
+    total = tl.dot((value - a.to(tl.float32)).to(tl.float16), b, total)
+    total = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0), total)
     total = tl.dot(a, b, total)
     total = total * tl.load(factor + o)[None, :] + tl.load(bias + o)[None, :]
     mask = (m < pixels)[:, None] & (o < OUTPUTS)[None, :]
-    _store(tl.maximum(total, 0.0), y_high, y_low, m[:, None] * OUTPUTS + o[None, :], mask, PAIRS)
+    _store(tl.maximum(total, 0.0), y_high, y_low, m[:, None] * OUTPUTS + o[None, :], mask)
 
 
 @triton.jit(do_not_specialize=("pixels",))
 def _pool(
     x_high, x_low, bias, y_high, y_low,
     pixels, out_height, out_width, height, width, x_stride, y_stride, channels, stride, padding,
-    AVERAGE: tl.constexpr, PAIRS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    AVERAGE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """The largest of 3×3 pixels, or the mean of those that are in the image, plus bias and rectified."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -202,8 +196,7 @@ def _pool(
         at = (corner + (tap // 3) * width + tap % 3)[:, None] * x_stride + c[None, :]
         mask = inside[:, None] & there
         value = tl.load(x_high + at, mask=mask, other=0.0).to(tl.float32)
-        if PAIRS:
-            value += tl.load(x_low + at, mask=mask, other=0.0).to(tl.float32)
+        value += tl.load(x_low + at, mask=mask, other=0.0).to(tl.float32)
         if AVERAGE:
             total += value
             count += inside.to(tl.float32)
@@ -214,7 +207,7 @@ def _pool(
         total = tl.maximum(total + tl.load(bias + c, mask=c < channels, other=0.0)[None, :], 0.0)
     mask = (m < pixels)[:, None] & there
     total = tl.where(mask, total, 0.0)  # infinity less infinity is no number
-    _store(total, y_high, y_low, m[:, None] * y_stride + c[None, :], mask, PAIRS)
+    _store(total, y_high, y_low, m[:, None] * y_stride + c[None, :], mask)
 
 
 def convolve(
@@ -224,17 +217,14 @@ def convolve(
     n, height, width, inputs = x.high.shape
     _, out_height, out_width, outputs = y.high.shape
     assert inputs == weights.inputs
-    pairs = weights.low is not None
-    assert pairs == (x.low is not None) == (y.low is not None)
     rows, columns = weights.kernel
     pixels = n * out_height * out_width
     grid = (triton.cdiv(pixels, tile.pixels) * triton.cdiv(outputs, tile.channels),)
     _convolve[grid](
-        x.high, _other(x), weights.high, _other(weights),
-        weights.factor, weights.bias, y.high, _other(y),
+        x.high, x.low, weights.high, weights.low, weights.factor, weights.bias, y.high, y.low,
         pixels, out_height, out_width, height, width, x.high.stride(2), y.high.stride(2), inputs, outputs,
         rows * columns, columns, stride, *padding, linear,
-        pairs, inputs % tile.depth == 0, tile.pixels, tile.channels, tile.depth,
+        inputs % tile.depth == 0, tile.pixels, tile.channels, tile.depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
@@ -247,9 +237,9 @@ def enter(images: Tensor, weights: Filters, y: Halves) -> None:
     assert y.high.is_contiguous()
     pixels = len(images) * out_height * out_width
     _enter[(triton.cdiv(pixels, ENTERING),)](
-        images, weights.high, _other(weights), weights.factor, weights.bias,
-        y.high, _other(y), pixels, out_height, out_width, width, images.stride(0), images.stride(1),
-        y.low is not None, ENTERING, outputs, num_warps=4,
+        images, weights.high, weights.low, weights.factor, weights.bias,
+        y.high, y.low, pixels, out_height, out_width, width, images.stride(0), images.stride(1),
+        ENTERING, outputs, num_warps=4,
     )  # fmt: skip
 
 
@@ -260,13 +250,8 @@ def pool(x: Halves, y: Halves, stride: int, padding: int, bias: Tensor | None) -
     pixels = n * out_height * out_width
     grid = (triton.cdiv(pixels, POOLED[0]), triton.cdiv(channels, POOLED[1]))
     _pool[grid](
-        x.high, _other(x), y.high if bias is None else bias, y.high, _other(y),
+        x.high, x.low, y.high if bias is None else bias, y.high, y.low,
         pixels, out_height, out_width, height, width, x.high.stride(2), y.high.stride(2),
         channels, stride, padding,
-        bias is not None, x.low is not None, *POOLED, num_warps=4,
+        bias is not None, *POOLED, num_warps=4,
     )  # fmt: skip
-
-
-def _other(halves: Halves | Filters) -> Tensor:
-    """Return the lower halves; where there are none, something to point at."""
-    return halves.high if halves.low is None else halves.low

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces.metric import FeaturePrecision, Tell
+from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.gpu import usable
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.kernels.resizing import pinned_bilinear, resizing
@@ -32,10 +32,6 @@ from cswf_plugins.inception.architecture import (
 from cswf_plugins.inception.weights import WHOLE, Weights
 
 Mode = Literal["legacy_tensorflow", "clean"]
-Numbers = Literal["float32", "float16"]
-"""What convolutions are as exact as; sums and all else are float32."""
-PRODUCTS: Mapping[Numbers, Literal[1, 3]] = {"float32": 3, "float16": 1}
-"""How many products of float16 our own kernels take for one."""
 Engine = Literal["script", "plain", "halves"]
 """How the network is computed: by the file's own program, by PyTorch's convolutions, or by our own kernels."""
 BATCH = {"cuda": 512, "cpu": 32}
@@ -47,17 +43,10 @@ log = logging.getLogger(__name__)
 class Network:
     """The features of images, 2,048 each."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        device: torch.device,
-        precision: FeaturePrecision = "float32",
-        engine: Engine | None = None,
-    ) -> None:
+    def __init__(self, weights: Weights, device: torch.device, engine: Engine | None = None) -> None:
         self.device = device
-        self.numbers = numbers(precision, device)
         self.batch = BATCH[device.type]
-        self._compute = _computing(engine or chosen_engine(device, self.numbers), weights, device, self.numbers)
+        self._compute = _computing(engine or chosen_engine(device), weights, device)
 
     def features(self, images: Tensor, mode: Mode, title: str, tell: Tell, *, part: bool = False) -> Tensor:
         """Return the features of images (n×C×H×W bytes on the CPU; C = 1 is repeated) on the device: n×2,048.
@@ -111,15 +100,15 @@ class Network:
             before = now
 
 
-def chosen_engine(device: torch.device, computed_in: Numbers) -> Engine:
+def chosen_engine(device: torch.device) -> Engine:
     """Return the fastest way to compute the network on a device."""
     if device.type == "cuda":
-        return "halves" if has_kernels(device, computed_in) else "script"
+        return "halves" if has_kernels(device) else "script"
     return "plain"
 
 
 @lru_cache
-def has_kernels(device: torch.device, computed_in: Numbers) -> bool:
+def has_kernels(device: torch.device) -> bool:
     """Say whether our own kernels run on a device; where they should and do not, a warning says why."""
     if not usable(device):
         return False
@@ -127,7 +116,7 @@ def has_kernels(device: torch.device, computed_in: Numbers) -> bool:
         # Triton is imported only where it is needed.
         from cswf_plugins.inception.halves import try_out
 
-        try_out(device, PRODUCTS[computed_in])
+        try_out(device)
     except Exception as error:  # too little shared memory, no C compiler: Triton's errors have no one class
         if is_out_of_memory(error):
             raise
@@ -137,9 +126,7 @@ def has_kernels(device: torch.device, computed_in: Numbers) -> bool:
     return True
 
 
-def _computing(
-    engine: Engine, weights: Weights, device: torch.device, computed_in: Numbers
-) -> Callable[[Tensor], Tensor]:
+def _computing(engine: Engine, weights: Weights, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Return the network on a device: images as it takes them (n×3×299×299) → their features (n×2,048)."""
     module = weights.program(device if engine == "script" else "cpu").eval()
     module = module.layers if weights.name == WHOLE else module
@@ -153,7 +140,7 @@ def _computing(
         return PlainNetwork(convolutions, device)
     from cswf_plugins.inception.halves import HalvesNetwork
 
-    return HalvesNetwork(convolutions, device, products=PRODUCTS[computed_in])
+    return HalvesNetwork(convolutions, device)
 
 
 def _scripted(module: Any, images: Tensor) -> Tensor:
@@ -217,23 +204,10 @@ class PlainNetwork:
 
 
 def part_features(
-    weights: Weights,
-    precision: FeaturePrecision,
-    mode: Mode,
-    title: str,
-    images: Tensor,
-    device: torch.device,
-    tell: Tell,
+    weights: Weights, mode: Mode, title: str, images: Tensor, device: torch.device, tell: Tell
 ) -> Tensor:
     """Return the features of some images of a set that several devices share: n×2,048."""
-    network = Network(weights, device, precision)
-    return network.features(images, mode, title, tell, part=True)
-
-
-def numbers(precision: FeaturePrecision, device: torch.device) -> Numbers:
-    """Return what convolutions are computed in: float16 if `fast` is asked for and our kernels run there."""
-    fast = precision == "fast" and device.type == "cuda" and has_kernels(device, "float16")
-    return "float16" if fast else "float32"
+    return Network(weights, device).features(images, mode, title, tell, part=True)
 
 
 def prepare(images: Tensor, mode: Mode) -> Tensor:

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Meaning, Metric, Result, Workbench, parameter
-from cswf_plugins.metrics.inception import labels_of
-from cswf_plugins.metrics.spreads import share_spread
+from cswf_plugins.metrics.inception import labels_of, share_spread
 
 SMALLEST_SIDE = 4
 PEAK = 0.01

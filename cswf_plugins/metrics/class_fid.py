@@ -17,8 +17,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, Workbench
 from cswf_core.kernels.frechet import Frechet, moments
-from cswf_plugins.metrics.inception import InceptionMetric, labels_of
-from cswf_plugins.metrics.spreads import frechet_spread, mean_of_spreads
+from cswf_plugins.metrics.inception import InceptionMetric, frechet_spread, labels_of, mean_of_spreads
 from cswf_plugins.references import bibtex
 
 
@@ -61,7 +60,7 @@ class ClassFid(InceptionMetric):
             spreads[name] = mean_of_spreads(list(spreads.values()))
         return Result(
             {name: mean},
-            self.stated(protocol, comparison),
+            protocol,
             details=scores,
             spreads=spreads,
             meanings={

@@ -14,9 +14,8 @@ import attrs
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features
-from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import image_spread
+from cswf_plugins.metrics.inception import InceptionMetric, image_spread
+from cswf_plugins.metrics.psnr import check_completions, scored_completions
 from cswf_plugins.references import bibtex
 
 
@@ -56,7 +55,7 @@ class CompletionFid(InceptionMetric):
         spread = image_spread(influences, "infinitesimal jackknife over images, each with its completions")
         return Result(
             {self.named("completion_fid"): frechet.distance},
-            self.stated(protocol, comparison),
+            protocol,
             samples=len(scored.completed),
             spreads=self.spreads({"completion_fid": spread}),
             meanings=self.meanings({"completion_fid": meaning}),

@@ -16,8 +16,7 @@ import attrs
 from cswf_core.interfaces import Comparison, Meaning, Result
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, frechet_spread
 from cswf_plugins.references import bibtex
 
 
@@ -49,7 +48,7 @@ class Fid(InceptionMetric):
         )
         return Result(
             {self.named("fid"): frechet.distance},
-            self.stated(protocol, comparison, by_moments=True),
+            self.stated(protocol, comparison),
             spreads=self.spreads({"fid": spread}),
             meanings=self.meanings({"fid": meaning}),
         )

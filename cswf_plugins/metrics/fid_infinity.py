@@ -21,8 +21,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet_distance, moments, root_of
 from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric, choices
-from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, choices, frechet_spread
 from cswf_plugins.references import bibtex
 
 STRAIGHT = 2
@@ -81,7 +80,7 @@ class FidInfinity(InceptionMetric):
         at_a_point = Meaning(point, aspect="quality")
         return Result(
             {name: intercept},
-            self.stated(protocol, comparison, by_moments=True),
+            self.stated(protocol, comparison),
             _notes(name, explained, counts, p.shape[1]),
             details=details,
             spreads=self.spreads({"fid_infinity": _spread(error, spread)}),

@@ -1,7 +1,8 @@
-"""Base of the metrics that compare Inception features, and checks of samples that metrics share."""
+"""Base of the metrics that compare Inception features; and checks, choices and standard errors for all."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Spread, Workbench, parameter
+from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import are_published, computed_in, features
+from cswf_plugins.inception.features import are_published, features
 from cswf_plugins.inception.network import Mode
 from cswf_plugins.references import bibtex
 
@@ -54,15 +56,11 @@ class InceptionMetric(Metric):
         """The mode in words, for a protocol."""
         return f"resized to 299 by clean-fid's mode {self.mode}"
 
-    def stated(self, protocol: str, comparison: Comparison, *, by_moments: bool = False) -> str:
-        """Return a protocol that also says what features were computed in, if not in float32.
-
-        With `by_moments`, it also says whether the real images' statistics were published ones.
-        """
-        if by_moments and are_published(comparison, comparison.real, self.mode):
+    def stated(self, protocol: str, comparison: Comparison) -> str:
+        """Return a protocol that also says if the real images' mean and covariance are published ones."""
+        if are_published(comparison, comparison.real, self.mode):
             protocol += "; mean and covariance of the real images' features as clean-fid publishes them"
-        numbers = computed_in(comparison)
-        return protocol if numbers == "float32" else f"{protocol}; features in {numbers}"
+        return protocol
 
     def named(self, score: str) -> str:
         """Return a score's name: plain for the classic mode, with the mode behind for the other."""
@@ -115,3 +113,87 @@ def disjoint_parts(comparison: Comparison, n: int, m: int, parts: int) -> list[t
         order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(count))
         orders.append(order[: count // parts * parts].view(parts, -1).to(comparison.draw.device))
     return list(zip(*orders, strict=True))
+
+
+def frechet_spread(frechet: Frechet, generated: Tensor, real: Tensor | None) -> Spread | None:
+    """Return how sure a Fréchet distance is, from the features of both sets (n×D, m×D).
+
+    Without the real ones' features, the error is the generated images' part alone, and its method says so. None
+    where it is infinite or not a number, as the features are.
+    """
+    own = standard_error(frechet.influences_of_p(generated))
+    if real is None:
+        method = "infinitesimal jackknife over generated images only, as the real ones' features are not kept"
+        return _finite(Spread(method, own))
+    method = "infinitesimal jackknife over generated and real images"
+    replicates = frechet.influences_of_q(real).cpu()
+    return _finite(Spread(method, own, replicates, 1 / math.sqrt(len(real))))
+
+
+def mean_of_spreads(parts: list[Spread]) -> Spread:
+    """Return how sure the mean of independent Fréchet distances is, such as those of classes.
+
+    Its replicates are those of all parts, each with the weight that it has in the mean.
+    """
+    own = math.hypot(*(part.own for part in parts)) / len(parts)
+    influences = [part.replicates for part in parts if part.replicates is not None]
+    if len(influences) < len(parts):
+        return Spread(parts[0].method, own)
+    total = sum(map(len, influences))
+    weighted = [each * total / (len(each) * len(parts)) for each in influences]
+    return Spread(parts[0].method, own, torch.cat(weighted), 1 / math.sqrt(total))
+
+
+def image_spread(
+    values: Tensor, method: str = "standard deviation over images, over the root of their number"
+) -> Spread | None:
+    """Return how sure a mean over real images is, of a value for each (k): None for one image alone.
+
+    The values are replicates, so that two scores of the same images are compared image by image.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    return _finite(Spread(method, replicates=values.double().cpu(), scale=1 / math.sqrt(count)))
+
+
+def share_spread(share: float, count: int, more: float = 0.0) -> Spread:
+    """Return how sure a share of `count` independent images is.
+
+    One image more of either kind is counted, so that a share of 0 or 1 is not taken for certain. `more` is the
+    standard error that comes from elsewhere, such as that of `limit_error`.
+    """
+    smoothed = (share * count + 1) / (count + 2)
+    binomial = math.sqrt(smoothed * (1 - smoothed) / count)
+    method = "binomial standard error"
+    if more:
+        method += ", and bootstrap of the control images"
+    return Spread(method, math.hypot(binomial, more))
+
+
+def limit_error(samples: Tensor, control: Tensor, rank: int = 1) -> float:
+    """Return the standard error of a share of samples (n), those below a limit, from the limit alone.
+
+    The limit is the `rank`-th smallest of the control (m), but for zeros. A bootstrap sample of the control has
+    it at its j-th smallest with binomial chances.
+    """
+    from scipy.special import bdtrc  # only now: it takes a while to import
+
+    ordered = control[control > 0].double().sort().values.cpu()
+    m = len(ordered)
+    if not m:
+        return 0.0
+    within = torch.from_numpy(bdtrc(min(rank, m) - 1, m, torch.arange(m + 1).double().numpy() / m))
+    chances = within.diff()
+    shares = torch.searchsorted(samples.double().sort().values.cpu(), ordered) / len(samples)
+    mean = (chances * shares).sum()
+    return math.sqrt(float((chances * (shares - mean).square()).sum()))
+
+
+def standard_error(values: Tensor) -> float:
+    """Return the standard error of the mean of n values."""
+    return float(values.double().std()) / math.sqrt(len(values))
+
+
+def _finite(spread: Spread) -> Spread | None:
+    return spread if math.isfinite(spread.error) else None

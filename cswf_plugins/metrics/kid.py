@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
-from cswf_plugins.metrics.inception import InceptionMetric, choices
-from cswf_plugins.metrics.spreads import standard_error
+from cswf_plugins.metrics.inception import InceptionMetric, choices, standard_error
 from cswf_plugins.references import bibtex
 
 LEAST = 4
@@ -65,7 +64,7 @@ class Kid(InceptionMetric):
         spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
         return Result(
             {self.named("kid"): sum(values) / self.subsets},
-            self.stated(protocol, comparison),
+            protocol,
             spreads=self.spreads({"kid": spread}),
             meanings=self.meanings({"kid": meaning}),
         )

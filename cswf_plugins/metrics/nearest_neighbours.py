@@ -35,8 +35,7 @@ from cswf_plugins.metrics.copies import (
     search,
     warnings,
 )
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import limit_error, share_spread
+from cswf_plugins.metrics.inception import InceptionMetric, limit_error, share_spread
 
 Where = Literal["pixels", "features"]
 
@@ -170,7 +169,7 @@ class NearestNeighbours(InceptionMetric):
                 f"; {len(comparison.mirrored):,} of the {called} are mirror images; copies_mirrored: copies of "
                 "these only"
             )
-        return self.stated(protocol, comparison) if "features" in self.spaces else protocol
+        return protocol
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""

@@ -15,9 +15,8 @@ import torch
 
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
 from cswf_plugins.inception.features import features
-from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.spreads import image_spread
+from cswf_plugins.metrics.inception import InceptionMetric, image_spread
+from cswf_plugins.metrics.psnr import check_completions, scored_completions
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +67,7 @@ class PerceptualDistance(InceptionMetric):
         }
         return Result(
             {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
-            self.stated(protocol, comparison),
+            protocol,
             samples=len(scored.completed),
             spreads=self.spreads({name: image_spread(numbers) for name, numbers in each.items()}),
             meanings=self.meanings({name: meanings[name] for name in each}),

@@ -48,7 +48,7 @@ class Balls(InceptionMetric):
         )
         return Result(
             {self.named(name): value for name, value in scores.items()},
-            self.stated(protocol, comparison),
+            protocol,
             samples=len(p),
             spreads=self.spreads(self._spreads_over_parts(comparison, p, q)),
             meanings=self.meanings(self.MEANINGS),

@@ -66,8 +66,8 @@ def with_features(samples: dict[Dataset, torch.Tensor]) -> Workbench:
     """A bench that has the features of these sets already: the arithmetic behind them is what is tested."""
     bench = Workbench()
     for dataset, rows in samples.items():
-        bench.keep(("features", dataset, "legacy_tensorflow", "float32"), lambda rows=rows: rows)
-        bench.keep(("moments", dataset, "legacy_tensorflow", "float32"), lambda rows=rows: moments(rows))
+        bench.keep(("features", dataset, "legacy_tensorflow"), lambda rows=rows: rows)
+        bench.keep(("moments", dataset, "legacy_tensorflow"), lambda rows=rows: moments(rows))
     return bench
 
 

@@ -10,7 +10,7 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_plugins.inception import kernels  # isort: skip
 from cswf_plugins.inception.architecture import NetworkPlan, folded
-from cswf_plugins.inception.halves import FORMS, WIDE_NEEDS, HalvesNetwork, chosen_tile, try_out
+from cswf_plugins.inception.halves import FORMS, HalvesNetwork, chosen_tile, try_out
 from cswf_plugins.inception.kernels import Halves, Tile
 from cswf_plugins.inception.network import PlainNetwork
 
@@ -21,15 +21,15 @@ def sample(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def halves(x: torch.Tensor, pairs: bool) -> Halves:
+def halves(x: torch.Tensor) -> Halves:
     """Numbers n×C×H×W, split."""
     x = x.permute(0, 2, 3, 1).contiguous()
     high = x.half()
-    return Halves(high, (x - high.float()).half() if pairs else None)
+    return Halves(high, (x - high.float()).half())
 
 
-def empty(n: int, height: int, width: int, channels: int, pairs: bool) -> Halves:
-    return halves(torch.full((n, channels, height, width), 7.0, device=DEVICE), pairs)
+def empty(n: int, height: int, width: int, channels: int) -> Halves:
+    return halves(torch.full((n, channels, height, width), 7.0, device=DEVICE))
 
 
 def seen(y: Halves) -> torch.Tensor:
@@ -44,21 +44,17 @@ def test_a_convolution_of_pairs_is_pytorch_s_to_float32(kernel, stride, padding)
     x, weight = sample(2, 32, 5, 6), sample(24, 32, *kernel, seed=1) * 0.03
     bias = sample(24, seed=2)
     exact = functional.conv2d(x.double(), weight.double(), bias.double(), stride, padding).relu()
-    for pairs, apart in ((True, 1e-6), (False, 1e-3)):
-        y = empty(2, *exact.shape[2:], 24, pairs)
-        given = kernels.filters(weight, bias, pairs=pairs)
-        kernels.convolve(halves(x, pairs), given, y, stride, padding, 0, SMALL)
-        error = float((seen(y) - exact).abs().max() / exact.abs().max())
-        assert error < apart
-        assert pairs or error > 1e-5  # else something else than single halves has been computed
+    y = empty(2, *exact.shape[2:], 24)
+    kernels.convolve(halves(x), kernels.filters(weight, bias), y, stride, padding, 0, SMALL)
+    assert float((seen(y) - exact).abs().max() / exact.abs().max()) < 1e-6
 
 
 def test_a_convolution_reads_and_writes_parts_of_buffers():
     """Also where the depth of a tile does not divide the channels, and some outputs stay as they are."""
-    whole, buffer = halves(sample(1, 64, 5, 5), True), empty(1, 5, 5, 48, True)
+    whole, buffer = halves(sample(1, 64, 5, 5)), empty(1, 5, 5, 48)
     weight, bias = sample(32, 24, 3, 3, seed=1), sample(32, seed=2)
     bias[:16] = 0
-    given = kernels.filters(weight, bias, pairs=True)
+    given = kernels.filters(weight, bias)
     kernels.convolve(whole.part(16, 24), given, buffer.part(8, 32), 1, (1, 1), 16, SMALL)
     expected = functional.conv2d(seen(whole)[:, 16:40], weight, bias, 1, 1)
     expected[:, 16:].relu_()
@@ -72,18 +68,18 @@ def test_the_first_convolution_takes_images_of_one_or_three_channels(grey):
     images = sample(2, 1, 13, 13).expand(-1, 3, -1, -1) if grey else sample(2, 3, 13, 13)
     weight, bias = sample(32, 3, 3, 3, seed=1), sample(32, seed=2)
     expected = functional.conv2d(images, weight, bias, 2).relu()
-    y = empty(2, 6, 6, 32, True)
-    kernels.enter(images, kernels.filters(weight, bias, pairs=True), y)
+    y = empty(2, 6, 6, 32)
+    kernels.enter(images, kernels.filters(weight, bias), y)
     torch.testing.assert_close(seen(y), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_poolings_are_pytorch_s():
     x, bias = sample(2, 40, 7, 7), sample(40, seed=1)
-    split = halves(x, True)
-    y = empty(2, 3, 3, 40, True)
+    split = halves(x)
+    y = empty(2, 3, 3, 40)
     kernels.pool(split, y, 2, 0, None)
     assert torch.equal(seen(y), functional.max_pool2d(seen(split), 3, 2))
-    y = empty(2, 7, 7, 40, True)
+    y = empty(2, 7, 7, 40)
     kernels.pool(split, y, 1, 1, None)
     assert torch.equal(seen(y), functional.max_pool2d(seen(split), 3, 1, 1))
     kernels.pool(split, y, 1, 1, bias)
@@ -101,27 +97,25 @@ def test_an_image_has_the_same_numbers_whatever_stands_beside_it(side, number):
     """Images of 8×8 begin with a tile; of those of 5×5, only the first does."""
     x, weight, bias = sample(3, 16, side, side), sample(16, 16, 3, 3, seed=1), sample(16, seed=2)
     one = slice(number, number + 1)
-    given = kernels.filters(weight, bias, pairs=True)
-    together, alone = empty(3, side, side, 16, True), empty(1, side, side, 16, True)
-    kernels.convolve(halves(x, True), given, together, 1, (1, 1), 0, SMALL)
-    kernels.convolve(halves(x[one], True), given, alone, 1, (1, 1), 0, SMALL)
+    given = kernels.filters(weight, bias)
+    together, alone = empty(3, side, side, 16), empty(1, side, side, 16)
+    kernels.convolve(halves(x), given, together, 1, (1, 1), 0, SMALL)
+    kernels.convolve(halves(x[one]), given, alone, 1, (1, 1), 0, SMALL)
     assert torch.equal(seen(together)[one], seen(alone))
 
 
 def test_small_weights_keep_their_digits():
     """Weights of 10⁻⁶ are below what float16 has in full."""
     weight, bias = sample(8, 16, 1, 1) * 1e-6, torch.zeros(8, device=DEVICE)
-    given = kernels.filters(weight, bias, pairs=True)
+    given = kernels.filters(weight, bias)
     restored = (given.high.double() + given.low.double()) * given.factor
     error = (restored.T.reshape(8, 16, 1, 1) - weight).abs().max() / weight.abs().max()
     assert float(error) < 2**-21
 
 
-@pytest.mark.parametrize("products", [1, 3])
-@pytest.mark.parametrize("shared", [99 * 1024, WIDE_NEEDS])
-def test_kernels_that_are_tried_out_are_those_that_the_network_needs(products, shared, network):
+def test_kernels_that_are_tried_out_are_those_that_the_network_needs(network):
     def form(inputs: int, outputs: int) -> tuple[Tile, bool]:
-        tile = chosen_tile(inputs, outputs, products, shared)
+        tile = chosen_tile(inputs, outputs)
         return tile, inputs % tile.depth == 0
 
     convolutions = folded(torch.jit.load(str(network.path)).state_dict())
@@ -130,23 +124,16 @@ def test_kernels_that_are_tried_out_are_those_that_the_network_needs(products, s
     assert needed == {form(*sizes) for sizes in FORMS}
 
 
-def test_tiles_are_wide_only_where_shared_memory_is_enough():
-    assert chosen_tile(192, 192, 1, WIDE_NEEDS).channels == 256
-    assert chosen_tile(192, 192, 1, WIDE_NEEDS - 1).channels == 128
-
-
 def test_kernels_can_be_tried_out():
-    for products in (1, 3):
-        try_out(DEVICE, products)
+    try_out(DEVICE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("products", "apart"), [(3, 1e-5), (1, 1e-2)])
-def test_the_whole_network_is_pytorch_s(products, apart, network):
+def test_the_whole_network_is_pytorch_s(network):
     """On images of 75×75, the smallest that have an output."""
     convolutions = folded(torch.jit.load(str(network.path)).state_dict())
     images = sample(1, 3, 75, 75)
     expected = PlainNetwork(convolutions, DEVICE, side=75)(images)
-    computed = HalvesNetwork(convolutions, DEVICE, products=products, side=75)(images)
+    computed = HalvesNetwork(convolutions, DEVICE, side=75)(images)
     difference = torch.linalg.vector_norm(computed - expected) / torch.linalg.vector_norm(expected)
-    assert float(difference) < apart
+    assert float(difference) < 1e-5

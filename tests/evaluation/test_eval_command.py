@@ -156,9 +156,6 @@ def test_a_mistake_is_one_sentence_and_status_2_and_leaves_no_folder(
 
 def test_other_mistakes(cswf, run, tmp_path):
     assert "does not exist" in cswf("eval", tmp_path / "nowhere").err
-    refused = cswf("eval", run, "--precision", "tf32")
-    assert refused.status == 2
-    assert "'--precision': 'tf32' is not one of 'float32', 'fast'" in refused.err
     assert "has no offline samples" in cswf.refusal("eval", run, "--samples", "offline")
     (run / "samples.npz").unlink()
     assert "has no samples: its status is 'done'" in cswf("eval", run).err

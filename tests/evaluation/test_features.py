@@ -13,16 +13,20 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Dataset, Result, Workbench
+from cswf_core.interfaces import Dataset, Key, Result, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
+from cswf_core.kernels.gpu import usable
 from cswf_plugins.inception import features as store
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import folded
-from cswf_plugins.inception.network import Network, prepare
+from cswf_plugins.inception.network import Network, chosen_engine, has_kernels, prepare
 from cswf_plugins.metrics.fid import Fid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
 from tests.evaluation.conftest import compare, images
+
+CUDA = torch.device("cuda")
+WITH_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
 class LikeCleanFids(nn.Module):
@@ -117,7 +121,8 @@ def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
     assert sorted((data_folder / "statistics").glob("*")) == before  # without a name, as generated images are
     first = store.feature_moments(comparison, some, "legacy_tensorflow")
     assert [name.split("-v1")[1] for name in kept()] == [".features.npy", ".npz"]
-    assert network.sha256[:8] in kept()[0]
+    sums = f"{network.sha256[:8]}-{Workbench().sha256(some)[:12]}"
+    assert kept()[1] == f"kept-train-2-3x32x32-legacy_tensorflow-{sums}-v1.npz"
     for name in kept():
         (data_folder / "statistics" / name).write_bytes(b"junk")
     again, same = named(50)
@@ -261,3 +266,70 @@ def test_statistics_that_cannot_be_fetched_are_computed_after_one_try_and_one_li
             Fid(mode=mode).compute(compare(generated, real, bench=bench))
     assert fetch.call_count == 1
     assert caplog.text.count("could not be fetched (no network)") == 1
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A function that has kernels fail with an error on every card."""
+    pytest.importorskip("triton")
+
+    def failing(error: Exception) -> None:
+        def fails(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("cswf_plugins.inception.network.usable", lambda _: True)
+        monkeypatch.setattr("cswf_plugins.inception.halves.try_out", fails)
+
+    has_kernels.cache_clear()
+    yield failing
+    has_kernels.cache_clear()
+
+
+def test_a_card_on_which_kernels_fail_is_told_once_and_computes_the_file_s_program(failing, caplog):
+    failing(RuntimeError("out of resource: shared memory"))
+    assert [chosen_engine(CUDA) for _ in range(2)] == ["script"] * 2
+    assert len(caplog.messages) == 1
+    assert "by PyTorch, more slowly: out of resource: shared memory" in caplog.messages[0]
+    assert chosen_engine(torch.device("cpu")) == "plain"
+
+
+def test_a_lack_of_memory_is_no_lack_of_kernels(failing):
+    failing(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        has_kernels(torch.device("cuda:7"))
+
+
+def pictures(count: int) -> Tensor:
+    """Images with something to see, one unlike the other: n×3×16×16 bytes."""
+    coarse = Key(3, "images").open().uniform(count, 3, 4, 4)
+    return (nn.functional.interpolate(coarse, size=(16, 16), mode="bilinear") * 255).to(torch.uint8)
+
+
+@WITH_CUDA
+def test_features_on_a_gpu_are_those_of_the_file_s_own_program(network):
+    """With colours and without, in both modes."""
+    exact, ours = Network(network, CUDA, engine="script"), Network(network, CUDA)
+    for some, mode in ((pictures(20), "legacy_tensorflow"), (pictures(20)[:, :1], "clean")):
+        expected, computed = (each.features(some, mode, "", lambda *_: None) for each in (exact, ours))
+        norms = torch.linalg.vector_norm(expected, dim=1)
+        difference = torch.linalg.vector_norm(computed - expected, dim=1) / norms
+        assert float(difference.max()) < 1e-5
+
+
+@WITH_CUDA
+def test_an_image_has_the_same_features_in_every_batch_on_a_gpu(network):
+    ours = Network(network, CUDA)
+    ours.batch = 8  # 60 images: eight batches, of which the last is filled up
+    some = pictures(60)
+    once, again = (ours.features(x, "legacy_tensorflow", "", lambda *_: None) for x in (some, some.flip(0)))
+    assert torch.equal(once, again.flip(0))
+    alone = [ours.features(x, "legacy_tensorflow", "", lambda *_: None, part=True) for x in some.split(8)]
+    assert torch.equal(once, torch.cat(alone))
+
+
+@WITH_CUDA
+def test_our_kernels_run_on_cards_that_are_not_too_old():
+    """Else a warning says so, and every evaluation takes four times as long."""
+    if not usable(CUDA):
+        pytest.skip("Triton's kernels are not for this card")
+    assert chosen_engine(CUDA) == "halves"

@@ -12,14 +12,13 @@ from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Wo
 from cswf_core.kernels.frechet import moments
 from cswf_plugins.metrics.class_fid import ClassFid
 from cswf_plugins.metrics.completion_fid import CompletionFid
-from cswf_plugins.metrics.completions import scored_completions
 from cswf_plugins.metrics.density_coverage import DensityCoverage
 from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.inception import share_spread
 from cswf_plugins.metrics.kid import Kid
 from cswf_plugins.metrics.precision_recall import PrecisionRecall
-from cswf_plugins.metrics.psnr import Psnr
+from cswf_plugins.metrics.psnr import Psnr, scored_completions
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
-from cswf_plugins.metrics.spreads import share_spread
 from tests.evaluation.clouds import Cloud, blank, compared
 from tests.evaluation.conftest import compare
 from tests.evaluation.test_metrics import images, with_features
@@ -77,7 +76,7 @@ def test_real_features_are_not_computed_only_for_the_error():
     generated, real = blank(300), blank(400)
     p, q = MADE.draw(300, 0), REAL.draw(400, 1)
     bench = with_features({generated: p})
-    bench.keep(("moments", real, "legacy_tensorflow", "float32"), lambda: moments(q))
+    bench.keep(("moments", real, "legacy_tensorflow"), lambda: moments(q))
     own = Fid().compute(compare(generated, real, bench=bench)).spreads["fid"]
     both = Fid().compute(compared(p, q)).spreads["fid"]
     assert "over generated images only" in own.method
@@ -121,7 +120,7 @@ def test_completion_fid_knows_that_completions_are_near_their_originals():
     near = originals[scored.which] + 0.1 * REAL.draw(120, 1)
     bench = comparison.bench
     for samples, rows in ((scored.completed, near), (scored.images, originals)):
-        bench.keep(("features", samples, "legacy_tensorflow", "float32"), lambda rows=rows: rows)
+        bench.keep(("features", samples, "legacy_tensorflow"), lambda rows=rows: rows)
     together = CompletionFid().compute(comparison).spreads["completion_fid"]
     apart = Fid().compute(compared(near, originals)).spreads["fid"]
     assert 0 < together.error < apart.error

@@ -94,11 +94,11 @@ def kernels(shared_memory: int):
         sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
         tiles = {"PLACED": flag, "TM": maps.TILE_COORDINATES, "TN": maps.TILE_SAMPLES, "BK": maps.TILE_TERMS}
         yield maps._follow, {**following, **sizes}, tiles, 3
-    yield from feature_network_kernels(shared_memory)
+    yield from feature_network_kernels()
 
 
-def feature_network_kernels(shared_memory: int):
-    """Yield the kernels of the feature network, with one product for two numbers and with three."""
+def feature_network_kernels():
+    """Yield the kernels of the feature network."""
     reads = {"x_high": HALF, "x_low": HALF}
     weights = {"w_high": HALF, "w_low": HALF, "factor": REAL, "bias": REAL}
     writes = {"y_high": HALF, "y_low": HALF}
@@ -106,23 +106,19 @@ def feature_network_kernels(shared_memory: int):
     sizes = dict.fromkeys(image, "i32")
     places = dict.fromkeys(("taps", "columns", "stride", "above", "left", "linear"), "i32")
     counts = dict.fromkeys(("inputs", "outputs"), "i32")
-    for several in (1, 3):
-        pairs = {"PAIRS": several == 3}
-        for inputs, outputs in halves.FORMS:
-            size = halves.chosen_tile(inputs, outputs, several, shared_memory)
-            tiles = {"BM": size.pixels, "BN": size.channels, "BK": size.depth, "EVEN": inputs % size.depth == 0}
-            types = {**reads, **weights, **writes, **sizes, **counts, **places}
-            yield network._convolve, types, {**pairs, **tiles}, size.stages, size.warps
-    for several in (1, 3):
-        pairs = {"PAIRS": several == 3}
-        strides = {"image_stride": "i32", "channel_stride": "i32"}
-        constants = {**pairs, "BM": network.ENTERING, "OUTPUTS": 32}
-        yield network._enter, {"images": REAL, **weights, **writes, **sizes, **strides}, constants
-    for average, several in itertools.product((False, True), (1, 3)):
+    for inputs, outputs in halves.FORMS:
+        size = halves.chosen_tile(inputs, outputs)
+        tiles = {"BM": size.pixels, "BN": size.channels, "BK": size.depth, "EVEN": inputs % size.depth == 0}
+        types = {**reads, **weights, **writes, **sizes, **counts, **places}
+        yield network._convolve, types, tiles, size.stages, size.warps
+    strides = {"image_stride": "i32", "channel_stride": "i32"}
+    constants = {"BM": network.ENTERING, "OUTPUTS": 32}
+    yield network._enter, {"images": REAL, **weights, **writes, **sizes, **strides}, constants
+    for average in (False, True):
         pooled = dict(zip(("BM", "BN"), network.POOLED, strict=True))
         types = {**reads, "bias": REAL if average else HALF, **writes, **sizes, **places}
         more = {"channels": "i32", "padding": "i32"}
-        yield network._pool, {**types, **more}, {"AVERAGE": average, "PAIRS": several == 3, **pooled}
+        yield network._pool, {**types, **more}, {"AVERAGE": average, **pooled}
 
 
 def packing_kernels():

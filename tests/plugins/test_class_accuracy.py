@@ -9,9 +9,8 @@ import torch
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Workbench
 from cswf_plugins.datasets.digits import Digits
-from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.metrics.class_accuracy import ClassAccuracy, Variation
-from tests.conftest import random_data, skip_without
+from tests.conftest import random_data
 
 
 @pytest.fixture(scope="module")
@@ -184,12 +183,3 @@ def test_what_cannot_be_learnt_is_one_sentence_before_the_flow_where_that_can_be
     ):
         with pytest.raises(DataError, match=complaint):
             ClassAccuracy().compute(compare(training, generated))
-
-
-@pytest.mark.slow
-def test_mnist_is_recognised():
-    skip_without("mnist")
-    data = Mnist(download=False).load(Key(0, "data").open())
-    assert data.held_out is not None
-    scores = ClassAccuracy(steps=300).compute(compare(data, data.held_out, held_out=data.held_out)).scores
-    assert scores["class_accuracy_real"] > 0.985

@@ -11,9 +11,8 @@ import torch
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Workbench
 from cswf_plugins.inception import weights
-from cswf_plugins.metrics.completions import scored_completions
 from cswf_plugins.metrics.perceptual_distance import PerceptualDistance
-from cswf_plugins.metrics.psnr import Psnr
+from cswf_plugins.metrics.psnr import Psnr, scored_completions
 
 SHAPE = (1, 4, 4)
 METRICS = [Psnr(), PerceptualDistance()]

@@ -32,7 +32,6 @@ def test_built_in_recipes_satisfy_the_schema_as_written_and_as_resolved(name, va
         {"data": "nothing"},
         {"particles": {"precision": "float16"}},
         {"evaluate": {"metrics": "sliced-wasserstein"}},
-        {"evaluate": {"precision": "tf32"}},
     ],
 )
 def test_mistakes_do_not(faulty, validator):

@@ -25,7 +25,7 @@ from cswf_core.kernels.frechet import Frechet, Moments, moments
 from cswf_more_metrics import dinov2
 from cswf_more_metrics.dinov2 import BATCH, FOLDER, NAME, SIDE, DinoNetwork, DinoWeights, part_features
 from cswf_plugins.cache import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
-from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.metrics.inception import frechet_spread
 
 NETWORK = "dinov2"
 """How its features are called in the names of files."""

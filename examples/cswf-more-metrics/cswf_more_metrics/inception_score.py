@@ -81,7 +81,7 @@ class InceptionScore(InceptionMetric):
         )
         return Result(
             {name: float(scores.mean())},
-            self.stated(protocol, comparison),
+            protocol,
             details={deviation: float(scores.std(correction=0))},
             spreads=_spread(scores, name, deviation),
             meanings={name: meaning},
