@@ -74,6 +74,7 @@ def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
     ("arguments", "complaint"),
     [
         (("--shape", "3x32"), "shape '3x32' must be CxHxW as in 3x32x32, or one number for points"),
+        (("--shape", "0x8x8"), "shape '0x8x8' must be CxHxW"),
         (("--resolution", "8x8x8"), "resolution '8x8x8' must be one number"),
         (("--resolution", "64"), "a resolution of 64×64 is larger than the images, 3×16×16"),
         (("--shape", "64", "--resolution", "8"), "points in 64 dimensions have no resolution"),

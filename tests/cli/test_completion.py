@@ -35,7 +35,8 @@ def test_commands_options_and_plugins_are_completed(complete, cswf):
     assert complete(*RUN, "--device", "c") == ["cpu", "cuda"]
     assert complete("bench", "--no") == ["--no-naive"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
-    assert "_CSWF_COMPLETE=fish_complete" in cswf.output("completion", "fish")
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_CSWF_COMPLETE={shell}_complete" in cswf.output("completion", shell)
     assert complete("eval", "x", "--metric", "k") == ["kid"]
     assert complete("plugins", "hi") == complete("plugins", "check", "hi") == ["high-pass", "histogram"]
     assert complete("new", "co") == ["condition", "coordinates"]
