@@ -32,6 +32,7 @@ def test_a_whole_number_is_one_that_64_bits_hold(text, number):
     ("text", "hint", "whole"),
     [
         ("10k", " (write 10000)", True),
+        ("1.5M", " (write 1500000)", True),
         ("10,000", " (write 10000)", True),
         ("57%", " (write 0.57)", False),
         ("57%", "", True),
