@@ -58,6 +58,7 @@ def test_an_excerpt_leaves_out_the_end_of_a_long_text():
     "text",
     [
         "1" + " " * LENGTH + "!",
+        " " * LENGTH + "!",
         "1" * LENGTH,
         "1." + "1" * LENGTH + "x",
         "1" * LENGTH + "h",
@@ -65,6 +66,7 @@ def test_an_excerpt_leaves_out_the_end_of_a_long_text():
         "(8x8) [3]" + " a=b" * (LENGTH // 4) + "!",
         "(8x8) [3] a=" + "b" * LENGTH + "!",
         "(8x8) [" + "3," * (LENGTH // 2),
+        "(" + "8" * LENGTH + "x8) [3]",
         "(8x8) [3] steps=" + "8" * LENGTH,
     ],
 )

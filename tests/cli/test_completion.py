@@ -47,7 +47,8 @@ def test_recipes_are_built_in_names_and_files(complete):
     assert complete("run", "toy-c") == ["file:toy-c", *ideal]
     assert complete("cite", "mine/") == ["file:mine/"]
     assert {"digits", "cifar10-class"} <= set(complete("data", "pack", ""))
-    assert complete("report", "runs/") == ["file:runs/"]
+    for command in ("resume", "report", "sample", "inspect", "inpaint", "update", "eval"):
+        assert complete(command, "runs/") == ["file:runs/"], command
 
 
 def test_plugins_of_a_folder_are_completed_once_it_is_named(complete, tmp_path):
