@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 
 import pytest
 
@@ -44,6 +46,19 @@ def test_a_table_of_parts_is_printed_and_every_figure_goes_into_a_file(cswf, tmp
     assert found["peak_memory_bytes"] > 0
     assert found["command"].startswith("cswf bench --particles 30 ")
     assert {"torch", "triton", "cuda"} <= set(found["versions"])
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_what_is_being_timed(apart):
+    master, terminal = pty.openpty()
+    try:
+        done = apart.completed(*SMALL, environment={"TERM": "xterm"}, stderr=terminal)
+        shown = os.read(master, 1 << 16).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert "timing naive steps" in shown
+    assert done.stdout.startswith("random images on ")
 
 
 def test_the_engine_s_own_defaults_can_be_timed_with_values_changed_and_no_naive_step_to_compare(cswf):
