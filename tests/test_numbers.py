@@ -32,6 +32,7 @@ def test_a_whole_number_is_one_that_64_bits_hold(text, number):
     ("text", "hint", "whole"),
     [
         ("10k", " (write 10000)", True),
+        ("1.5M", " (write 1500000)", True),
         ("10,000", " (write 10000)", True),
         ("57%", " (write 0.57)", False),
         ("57%", "", True),
@@ -57,6 +58,7 @@ def test_an_excerpt_leaves_out_the_end_of_a_long_text():
     "text",
     [
         "1" + " " * LENGTH + "!",
+        " " * LENGTH + "!",
         "1" * LENGTH,
         "1." + "1" * LENGTH + "x",
         "1" * LENGTH + "h",
@@ -64,6 +66,7 @@ def test_an_excerpt_leaves_out_the_end_of_a_long_text():
         "(8x8) [3]" + " a=b" * (LENGTH // 4) + "!",
         "(8x8) [3] a=" + "b" * LENGTH + "!",
         "(8x8) [" + "3," * (LENGTH // 2),
+        "(" + "8" * LENGTH + "x8) [3]",
         "(8x8) [3] steps=" + "8" * LENGTH,
     ],
 )

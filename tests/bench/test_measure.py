@@ -102,6 +102,8 @@ def test_options_change_a_named_recipe_and_overrides_come_last(registry):
     recipe = request.load(CPU, registry)
     assert recipe.particles.count == 11
     assert recipe.schedule.part.directions == 9
+    with pytest.raises(RunError, match="--shape is for random data, and 'digits' has its own"):
+        attrs.evolve(request, shape=(1, 8, 8)).load(CPU, registry)
 
 
 def test_one_stage_of_a_pyramid_is_taken_with_its_first_step_size(registry):

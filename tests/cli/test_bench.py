@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 
 import pytest
 
@@ -46,6 +48,19 @@ def test_a_table_of_parts_is_printed_and_every_figure_goes_into_a_file(cswf, tmp
     assert {"torch", "triton", "cuda"} <= set(found["versions"])
 
 
+@pytest.mark.slow
+def test_a_terminal_shows_what_is_being_timed(apart):
+    master, terminal = pty.openpty()
+    try:
+        done = apart.completed(*SMALL, environment={"TERM": "xterm"}, stderr=terminal)
+        shown = os.read(master, 1 << 16).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert "timing naive steps" in shown
+    assert done.stdout.startswith("random images on ")
+
+
 def test_the_engine_s_own_defaults_can_be_timed_with_values_changed_and_no_naive_step_to_compare(cswf):
     changes = ("data.dequantise=step", "seed=7", "--classes", "3", "--no-naive")
     found = json.loads(cswf.output("bench", *SIZES, *QUICK, *changes, "--json"))
@@ -74,6 +89,7 @@ def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
     ("arguments", "complaint"),
     [
         (("--shape", "3x32"), "shape '3x32' must be CxHxW as in 3x32x32, or one number for points"),
+        (("--shape", "0x8x8"), "shape '0x8x8' must be CxHxW"),
         (("--resolution", "8x8x8"), "resolution '8x8x8' must be one number"),
         (("--resolution", "64"), "a resolution of 64×64 is larger than the images, 3×16×16"),
         (("--shape", "64", "--resolution", "8"), "points in 64 dimensions have no resolution"),

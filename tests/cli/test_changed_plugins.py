@@ -111,6 +111,11 @@ def sha256(plugins: Path) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_with_the_code_of_the_run_all_go_on(cswf, folder, name):
+    cswf.output(*arguments(folder, name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_changed_code_is_refused_with_both_digests_and_accepted_unless_directions_are_others(
     cswf, caplog, folder, name
 ):
@@ -144,6 +149,7 @@ def test_the_record_of_a_run_has_the_digest_of_each_plugin_and_fingerprints_of_i
     plugins = record["plugins"]
     assert plugins["projection"]["sha256"] == sha256(originals / "plugins")
     assert all(re.fullmatch("[0-9a-f]{64}", each["sha256"]) for each in plugins.values())
+    assert {"data", "projection", "cdf", "condition", "schedule", "coordinates"} <= plugins.keys()
     header = json.loads((originals / "done/model/model.json").read_text())
     assert list(record["directions"]) == ["0"]
     assert record["directions"]["0"] == header["stages"][0]["fingerprint"]

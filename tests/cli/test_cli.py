@@ -16,6 +16,7 @@ import yaml
 
 from cswf_core.runs.folder import RunFolder
 from cswf_plugins.datasets.digits import Digits
+from tests.apart import prepared
 from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, wait_until
 
@@ -51,7 +52,9 @@ def test_without_out_runs_are_numbered_and_a_used_folder_is_refused_unless_force
     run = ("run", "digits", *SMALL, "--device", "cpu")
     assert cswf.output(*run).endswith("see runs/digits/report.html, runs/digits/samples.png\n")
     (tmp_path / "runs/digits/notes.txt").write_text("keep me")
+    before = (tmp_path / "runs/digits/run.json").read_text()
     assert "is not empty" in cswf.refusal(*run, "--out", "runs/digits")
+    assert (tmp_path / "runs/digits/run.json").read_text() == before
     for force in ((), ("--force",)):
         assert cswf(*run, "--quiet", *force).status == 0
         assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
@@ -130,6 +133,7 @@ def test_every_built_in_recipe_is_listed_with_what_it_is_for(cswf):
     rows = json.loads(cswf("recipes", "--json").out)
     assert {"digits", "swf-baseline", "toy-cswf"} <= {row["name"] for row in rows}
     assert all(row["description"] for row in rows)
+    assert json.loads(cswf.output("schema"))["title"] == "cswf recipe"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -205,9 +209,11 @@ def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypat
     [
         (("--seed", "3"), "No such option '--seed'. Values of the recipe are written without dashes: seed=3"),
         (("--schedule.steps=50",), "are written without dashes: schedule.steps=50"),
+        (("--seed",), "are written without dashes: seed=…"),
         (("--forse",), "No such option '--forse'. Did you mean '--force'?"),
         (("--seeds", "10k"), "'10k' is not a whole number (write 10000)"),
         (("--memory-limit", "500"), "it is in bytes: did you mean 500MB?"),
+        (("--memory-limit", "2"), "it is in bytes: did you mean 2GB?"),
         (
             ("--devices", "0"),
             "1 or more, or all; got '0'. To choose one GPU by its number, write --device cuda:0",
@@ -227,6 +233,18 @@ def test_output_that_cannot_show_greek_still_comes_and_a_closed_pipe_is_no_trace
         child.stdout.close()
         assert "Traceback" not in child.stderr.read()
         child.wait()
+
+
+@pytest.mark.slow
+def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
+    """Two runs at once on two cores, and one alone: the same bits."""
+    small = ("particles.count=300", "schedule.steps=6", "evaluate.metrics=[]", "outputs.frames=0")
+    run = ("run", "digits", *small, "--device", "cpu", "--out")
+    with prepared({"OMP_NUM_THREADS": "2"}) as commands:
+        with commands(*run, tmp_path / "0") as one, commands(*run, tmp_path / "1") as other:
+            assert (one.wait(), other.wait()) == (0, 0)
+        assert commands.completed(*run, tmp_path / "2").returncode == 0
+    assert len({read_json(tmp_path / str(i) / "run.json")["samples_sha256"] for i in range(3)}) == 1
 
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used():

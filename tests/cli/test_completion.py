@@ -35,7 +35,8 @@ def test_commands_options_and_plugins_are_completed(complete, cswf):
     assert complete(*RUN, "--device", "c") == ["cpu", "cuda"]
     assert complete("bench", "--no") == ["--no-naive"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
-    assert "_CSWF_COMPLETE=fish_complete" in cswf.output("completion", "fish")
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_CSWF_COMPLETE={shell}_complete" in cswf.output("completion", shell)
     assert complete("eval", "x", "--metric", "k") == ["kid"]
     assert complete("plugins", "hi") == complete("plugins", "check", "hi") == ["high-pass", "histogram"]
     assert complete("new", "co") == ["condition", "coordinates"]
@@ -46,7 +47,8 @@ def test_recipes_are_built_in_names_and_files(complete):
     assert complete("run", "toy-c") == ["file:toy-c", *ideal]
     assert complete("cite", "mine/") == ["file:mine/"]
     assert {"digits", "cifar10-class"} <= set(complete("data", "pack", ""))
-    assert complete("report", "runs/") == ["file:runs/"]
+    for command in ("resume", "report", "sample", "inspect", "inpaint", "update", "eval"):
+        assert complete(command, "runs/") == ["file:runs/"], command
 
 
 def test_plugins_of_a_folder_are_completed_once_it_is_named(complete, tmp_path):

@@ -16,6 +16,7 @@ from cswf_core.cli import program
 
 for words in (
     "--help", "--version", "recipes", "recipes --json", "plugins", "plugins --json", "plugins conv-stack",
+    "data --help",
     "check cifar10-class", "show digits --json", "cite fid-cifar10", "schema", "new projection my-rays",
 ):
     with redirect_stdout(io.StringIO()) as printed:

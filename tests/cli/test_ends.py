@@ -326,6 +326,11 @@ def test_the_traceback_has_the_plugin_s_frames_and_ends_in_the_sentence(cswf, fa
     assert "--traceback" not in lines[-1]
 
 
+def test_every_command_has_the_option(cswf):
+    for command in (["run"], ["check"], ["data"], ["data", "info"]):
+        assert "--traceback" in cswf.output(*command, "--help")
+
+
 def test_a_cause_that_the_code_hides_is_shown(cswf, tmp_path):
     (tmp_path / "data.npz").write_bytes(b"junk")
     run = ("run", "digits", f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "--out", tmp_path / "out")

@@ -33,6 +33,7 @@ def _elsewhere(tmp_path, monkeypatch):
     "arguments",
     [
         ("sample", "RUN", "--count", DIGITS),
+        ("sample", "RUN", "--seed", DIGITS),
         ("sample", "RUN", "--label", DIGITS),
         ("sample", "RUN", "--labels", f"0:{DIGITS}"),
         ("sample", "RUN", "--labels", "0:99999999999999999999999"),

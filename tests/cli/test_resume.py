@@ -99,6 +99,13 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
 
 
+def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
+    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", stop=Stop())
+    cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
+    assert facts(tmp_path / "run")["samples_sha256"] == expected
+    assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
+
+
 def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     before = files(halted)
     changed = ("schedule.steps=70", "condition.amplifier=5")
@@ -130,6 +137,13 @@ def test_other_data_are_refused(cswf, tmp_path, every):
     refusal = cswf.refusal("resume", tmp_path / "run")
     assert "the data are not those that" in refusal
     assert "their SHA-256 is" in refusal
+
+
+def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
+    before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
+    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 3)
+    assert "has format 2, and this version of cswf reads format 3" in cswf.refusal("resume", halted)
+    assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
 
 
 def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(cswf, halted, expected):

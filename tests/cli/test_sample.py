@@ -66,13 +66,14 @@ def test_samples_that_spread_unlike_the_run_s_particles_are_told_unless_classes_
 ):
     points = made(tmp_path / "points", "condition=none")
     by_class = Path(shutil.copytree(run, tmp_path / "classes"))
-    for folder, wider in ((points, 1), (points, 1.3), (points, 0.7), (points, None), (by_class, 1.3)):
+    cases = ((points, 1), (points, 1.3), (points, 0.7), (points, None), (by_class, 1.3))
+    for folder, wider, count in (*((*case, 300) for case in cases), (points, 1.3, 199)):
         facts = read_json(folder / "run.json")
         spread = {} if wider is None else {"spread": facts.pop("spread") / wider}
         (folder / "run.json").write_text(json.dumps({**facts, **spread}))
-        assert cswf("sample", folder, "--count", "300", "--device", "cpu").status == 0
+        assert cswf("sample", folder, "--count", str(count), "--device", "cpu").status == 0
         said = drift(caplog)
-        assert len(said) == (folder is points and wider in (1.3, 0.7))
+        assert len(said) == (folder is points and wider in (1.3, 0.7) and count >= 200)
         assert [wider > 1 for _ in said] == ["fewer steps" in each for each in said]
         if wider is not None:
             (folder / "run.json").write_text(json.dumps({**facts, "spread": spread["spread"] * wider}))
@@ -136,7 +137,9 @@ def test_classes_are_asked_for_one_or_so_many_of_each_and_go_to_a_file_a_folder_
     [
         (("--label", "ten"), "there is no class 'ten'; the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
         (("--labels", "1"), "--labels takes CLASS:N, separated by commas, such as 0:100,7:50; got '1'"),
+        (("--labels", "1:0"), "got '1:0'"),
         (("--labels", "1:2", "--count", "3"), "leave out --label and --count"),
+        (("--labels", "1:2", "--label", "3"), "leave out --label and --count"),
         (("--vector", "a"), "--vector takes numbers, separated by commas, such as 0.3,0.7; got 'a'"),
         (("--vector", "1,2"), "the model is not conditioned on vectors, but on labels: it takes none"),
         (("--out", "a.jpg"), "--out takes a file that ends in .png or .npz, or a folder; got a.jpg"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cswf_core.errors import DataError, printable
 from cswf_core.runs.printing import complain, say, say_json, start_log
 from cswf_core.runs.screen import WorkProgress, in_letters, table
 from tests.conftest import Outcome
@@ -140,6 +141,17 @@ def test_a_plugin_is_shown(cswf, tmp_path):
     json.loads(harmless(cswf.output("plugins", "--json", *options)))
     harmless(cswf("plugins", "check", "strange", *options))
     assert r"\x1b]0;mine" in cswf.output("plugins", "strange", *options)
+
+
+def test_a_traceback_is_shown(cswf, tmp_path):
+    done = cswf("check", tmp_path / HOSTILE.replace("/", ""), "--traceback")
+    assert all(c.isprintable() or c == "\n" for c in done.err)
+    assert "Traceback" in done.err
+
+
+def test_an_error_is_as_many_lines_as_it_has_sentences():
+    assert str(DataError("first", f"second {HOSTILE}")) == f"first\nsecond {printable(HOSTILE)}"
+    assert printable("plain, mit Ümläuten und 漢字 – ×") == "plain, mit Ümläuten und 漢字 – ×"
 
 
 def test_a_log_has_a_line_for_each_warning(capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import statistics
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
 from tests.conftest import read_json
+from tests.processes import wait_until
 from tests.runs.unfinished import leave_unfinished
 
 OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
@@ -226,6 +228,30 @@ def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
     data = "data=" + ",".join(f"{{use: npz, path: {path}}}" for path in reversed(paths))
     cswf.refusal("sweep", "digits-unconditional", data, *TINY, "--out", tmp_path / "new", "--quiet")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
+    path = out / "seed=1/recipe.yaml"
+    before = path.read_text()
+    assert "is the recipe itself" in cswf.refusal("sweep", path, "seed=1,2", "--out", out, "--quiet", "--force")
+    assert path.read_text() == before
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_interrupted_says_so_and_goes_on(cswf, apart, tmp_path):
+    """A sweep that is killed goes on too: the soak has it."""
+    small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
+    arguments = ("sweep", "digits", *small, "schedule.steps=1,400", "--out", tmp_path, "--device", "cpu")
+    with apart(*arguments) as child:
+        wait_until((tmp_path / "steps=400/metrics.jsonl").exists)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate()
+    assert child.returncode == 130
+    assert f"--out {tmp_path} goes on" in err
+    assert err.strip().endswith("interrupted")
+    assert [row["status"] for row in rows(tmp_path)] == ["done", "interrupted"]
+    assert "[1/2] steps=1: done before" in cswf.output(*arguments)
+    assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]
 
 
 def test_a_sweep_that_is_refused_leaves_an_earlier_one_as_it_was(cswf, out, monkeypatch):

@@ -140,6 +140,10 @@ def test_a_run_of_a_sweep_that_is_not_done_is_told_and_left_out(cswf, seeds, tmp
         (lambda run: (run / "metrics.json").unlink(), "has no scores (metrics.json): `cswf eval "),
         (lambda run: (run / "metrics.json").write_text("{"), "metrics.json cannot be read: "),
         (
+            lambda run: (run / "metrics.json").write_text('{"format": 2, "scores": []}'),
+            "metrics.json has no scores",
+        ),
+        (
             lambda run: (run / "metrics.json").write_text('{"format": 1, "scores": []}'),
             "it has format 1, and this version of cswf reads format 2; remove it, and score again with",
         ),

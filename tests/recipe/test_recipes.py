@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -9,7 +10,10 @@ import sys
 from pathlib import Path
 
 import attrs
+import hypothesis
 import pytest
+import yaml
+from hypothesis import strategies as st
 
 from cswf_core.fields import kind_of
 from cswf_core.interfaces import Owner
@@ -19,6 +23,7 @@ from cswf_core.recipe import RecipeError, build_flow, builtin_recipes, choose, l
 from cswf_core.recipe.recipe import _RecipeReader
 from cswf_core.recipe.render import flattened, from_yaml, origin_of_every_value, to_yaml, with_origins
 from cswf_core.recipe.sections import KEYS
+from tests.fuzz.values import changed
 
 MINIMAL = "data: digits\nschedule: {use: constant, steps: 5, directions: 7}\n"
 
@@ -212,6 +217,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
             "cdf: {particles: {share: 0.5, count: 9}}\n",
             "mine.yaml:1:18: 'cdf.particles': a part is {share: …} or {count: …}, one of the two",
         ),
+        ("cdf: {data: {}}\n", "mine.yaml:1:13: 'cdf.data': a part is {share: …} or {count: …}, one of the two"),
         ("cdf: {data: {shar: 1}}\n", "mine.yaml:1:14: unknown key 'shar' of 'cdf.data'; did you mean 'share'?"),
         (
             "cdf: {data: {share: 1.5}}\n",
@@ -225,6 +231,8 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("evaluate: {metrics: [FID]}\n", "mine.yaml:1:22: unknown metric 'FID'; did you mean 'fid'?"),
         ("metrics: fid\n", "mine.yaml:1:1: unknown key 'metrics'; did you mean 'evaluate.metrics'?"),
         ("hidden: centre\n", "mine.yaml:1:1: unknown key 'hidden'; did you mean 'condition.hidden'?"),
+        ("condition: {use: mask, hidden: Center}\n", "got the text 'Center'; did you mean 'centre'?"),
+        ("observers: [tensorbord]\n", ":1:13: unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
         ("outputs: {snapshots: 5}\n", "must be a list, each item a whole number, got 5 (write [5])"),
         ("particles: {count: 10k}\n", "must be a whole number, got the text '10k' (write 10000)"),
         ("particles: {clip: 20%}\n", "must be a number, got the text '20%' (write 0.2)"),
@@ -435,6 +443,21 @@ def test_mistakes_in_a_mapping_are_told_with_their_key_paths(registry):
     ]
     with pytest.raises(RecipeError, match="nested deeper than 40 levels"):
         load_recipe({"data": endless}, registry=registry)
+
+
+@functools.cache
+def as_written() -> list[dict]:
+    """The built-in recipes, read once."""
+    return [yaml.safe_load(source.path.read_text("utf-8")) for source in builtin_recipes().values()]
+
+
+@hypothesis.given(data=st.data())
+def test_no_mapping_gives_a_traceback(data, registry):
+    """Of files and overrides, tests/fuzz shows the same."""
+    mapping = changed(data.draw, data.draw(st.sampled_from(as_written())), as_written()[:3])
+    hypothesis.assume(isinstance(mapping, dict))
+    with contextlib.suppress(RecipeError):
+        assert load_recipe(mapping, registry=registry).path is None
 
 
 def test_every_value_has_an_origin(write, registry):

@@ -159,6 +159,6 @@ def test_a_damaged_or_failed_run_among_others_is_told_and_the_rest_shown(make):
 
 
 def test_nothing_breaks_out_of_a_comparison(make):
-    page = Outline(compare([make(f"r{i}", recipe={"name": f"{NASTY}{i}", NASTY: i}) for i in range(3)]))
+    page = Outline(compare([make(f"r{i}", recipe={"name": f"{NASTY}{i}", NASTY: i}) for i in range(9)]))
     assert len(page.all("script")) == 2
     assert all(picture["src"].startswith("data:") for picture in page.all("img"))
