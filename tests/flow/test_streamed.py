@@ -100,7 +100,7 @@ def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
     try:
         for _ in range(3):
             next(steps)
-        assert sum(type(thing) is Source for thing in gc.get_objects()) <= 3
+        assert sum(type(thing) is Source for thing in gc.get_objects()) <= 1
     finally:
         gc.enable()
 

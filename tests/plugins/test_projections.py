@@ -511,6 +511,16 @@ def test_shares_are_of_their_sum_and_families_come_one_after_the_other():
         LowRank(plane=0.0, separable=0.0, oriented=0.0, dense=0.0)
 
 
+@pytest.mark.parametrize("absent", [None, *FAMILIES])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 1), (1, 2, 2), (2, 1, 6), (1, 5, 3), (3, 9, 7)], ids=str)
+def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(shape, absent):
+    space = Space(shape)
+    for patch, count, dtype in ((1, 2, torch.float64), (3, 1, torch.float32), (9, 50, torch.float32)):
+        theta = LowRank(patch=patch, **{absent: 0.0} if absent else {}).sample(space, count, draw(dtype=dtype))
+        assert (theta.shape, theta.dtype) == ((count, space.dimension), dtype)
+        torch.testing.assert_close(theta.norm(dim=1), torch.ones(count, dtype=dtype))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("space", [Space((1, 1, 1)), Space((1, 4, 4))], ids=str)
 def test_a_single_pixel_has_a_direction_even_if_a_random_number_is_0(space, family, monkeypatch):
