@@ -175,7 +175,7 @@ STREAMED = {
     "a mask": {"condition": Mask(amplifier=2.0)},
     "a part": {"cdf": Histogram(bins=256, data=Part(count=60)), "bin_width": 1 / 64},
     "a sorted part": {"cdf": Sorted(data=Part(count=20))},
-    "fits that are not compact": {"cdf": Loose(bins=256)},
+    "fits that are not compact": {"cdf": Loose(bins=256), "steps": 1},
 }
 
 
@@ -185,7 +185,7 @@ LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
 
 @pytest.mark.parametrize("kind", slow_if(LIKE, STREAMED))
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
-    case = {"directions": 40, "steps": 1, **STREAMED[kind]}
+    case = {"directions": 40, **STREAMED[kind]}
     wanted = build(HalfStepper, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 48, "cuda": 48})
@@ -224,7 +224,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     count, width = 60, 32
     if DEVICE.type == "cpu":  # blocks begin with a tile: NumPy's last digits may depend on the place in one
         count, width = 2 * WIDEST_TILE - 28, WIDEST_TILE
-    case = {"directions": 40, "steps": 1, "count": count, **STREAMED_PARTICLES[kind]}
+    case = {"directions": 40, "count": count, **STREAMED_PARTICLES[kind]}
     whole = build(HalfStepper, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(flow_particles, "fits_in_memory", lambda *_: False)

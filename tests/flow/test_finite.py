@@ -160,7 +160,11 @@ AT_STEP_4 = "step 4 of stage 1 '"
         ("cdf", BadSums(), "moved particles by amounts that are not finite, which its sums of squares hide"),
         ("condition", BadCondition(), "directions must return finite numbers"),
         ("condition", BadProducts(), "project must return finite numbers"),
-        ("schedule", BadSteps(steps=9, directions=40), "eta must return a finite number of 0 or more, got nan"),
+        (
+            "schedule",
+            BadSteps(steps=9, directions=40),
+            "eta must return a finite number of 0 or more, got nan for step 3",
+        ),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

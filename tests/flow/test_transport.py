@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import cswf_core
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.settings import TableRequest
@@ -184,6 +185,18 @@ def test_each_step_draws_other_particles_and_data():
     assert sorted(map(len, seen)) == [7] * 3 + [10] * 3
     particles = [values.sort().values for values in seen if len(values) == 7]
     assert not torch.allclose(particles[0], particles[1])
+
+
+@pytest.mark.parametrize("cdf", ["histogram", "sorted"])
+def test_digits_are_reached_by_parts_of_the_particles_and_data(cdf):
+    """From 0.82, and with all particles and data to 0.07; a part adds noise of its own at every step."""
+    shared = ["particles.count=300", "schedule.steps=20", "schedule.directions=128", "data.classes=[0, 1, 2]"]
+    shared += ["projection=uniform"]
+    parts = ["cdf.particles={share: 0.7}", "cdf.data={count: 400}"]
+    flow = cswf_core.build_flow("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
+    distances = [state.distance for state in flow]
+    assert distances[0] > 0.8
+    assert max(distances[10:]) < 0.2
 
 
 def test_a_part_says_how_many_or_how_large_a_share():

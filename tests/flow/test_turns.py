@@ -177,6 +177,13 @@ def test_recipes_have_turns_only_where_a_model_is_saved_and_where_they_were_trie
         for name in ("cifar10-unconditional", "fid-cifar10", "cifar10-model")
     }
     assert {(section.knots, section.turn) for section in model.values()} == {(12, 100)}
-    for name in ("cifar10-class", "fid-cifar10-class", "cifar10-inpainting", "celeba-inpainting"):
+    others = (
+        "cifar10-class",
+        "fid-cifar10-class",
+        "cifar10-inpainting",
+        "cifar10-colorize",
+        "celeba-inpainting",
+    )
+    for name in others:
         section = load_recipe(name, [], registry=registry).model
         assert (section.knots, section.turn) == (64, None), name

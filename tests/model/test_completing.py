@@ -113,7 +113,7 @@ def test_a_small_version_is_enough_where_the_condition_says_so(tmp_path, images)
     assert (blocks - given).max() < 1 / 128 + 1e-4  # the noise in a grey level
 
 
-@pytest.mark.parametrize(("dequantise", "place"), [("none", 0.0), ("once", 0.5)])
+@pytest.mark.parametrize(("dequantise", "place"), [("none", 0.0), ("middle", 0.5), ("once", 0.5)])
 def test_pixels_are_given_where_those_of_the_data_are_in_their_grey_levels(
     dequantise, place, model, images, tmp_path
 ):

@@ -208,6 +208,11 @@ def test_coordinates_that_cannot_be_made_again_are_refused_before_the_first_step
         saving(tmp_path / "b", "digits", "coordinates=whitened").run()
 
 
+def test_a_float64_model_gives_float64_samples(tmp_path):
+    saving(tmp_path, "digits", "particles.precision=float64", "schedule.steps=2").run()
+    assert load_model(tmp_path).sample(2, device="cpu").x.dtype == torch.float64
+
+
 def test_noise_on_the_way_is_each_particle_s_own(tmp_path):
     saving(tmp_path, "digits", "schedule.entropy=0.01").run()
     model = load_model(tmp_path)

@@ -70,6 +70,13 @@ def test_points_are_refused_before_the_flow(metric):
         metric.check(Dataset(torch.zeros(2, 3), Space((2,))), Workbench())
 
 
+def test_a_missing_network_is_said_before_the_flow(tmp_path, monkeypatch):
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with pytest.raises(DataError, match="feature network is not in"):
+        PerceptualDistance().check(Dataset(levels(1), Space(SHAPE)), Workbench())
+
+
 @pytest.fixture(scope="module")
 def bench() -> Workbench:
     """A workbench whose network is read once, or a reason to skip."""

@@ -14,6 +14,9 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
 from cswf_core.kernels.patches import around
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.coordinates.whitened import Whitened
+from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.exemplars import RIDGE, Exemplars, pieces
@@ -220,6 +223,14 @@ def test_high_pass_takes_away_what_is_smooth():
         assert measure(changed).abs().mean() < 0.5 * measure(plain).abs().mean()
     nothing = HighPass(of=ConvStack(patch=7), local=(0.0, 0.0), channel=(0.0, 0.0))
     torch.testing.assert_close(nothing.sample(space, 500, draw()).theta.reshape(500, 3, 144), plain)
+
+
+@pytest.mark.parametrize(
+    "sampler", [HighPass(of=LocallyConnected()), Orthogonal(), DataCovariance(), ConvStack()]
+)
+def test_a_schedule_can_set_the_patch(sampler):
+    changed = sampler.patched(5)
+    assert (changed.of if isinstance(changed, HighPass) else changed).patch == 5
 
 
 @pytest.mark.parametrize(("sampler", "dilation"), [(HighPass(of=Uniform()), 1), (Orthogonal(), 2)])
@@ -511,6 +522,16 @@ def test_shares_are_of_their_sum_and_families_come_one_after_the_other():
         LowRank(plane=0.0, separable=0.0, oriented=0.0, dense=0.0)
 
 
+@pytest.mark.parametrize("absent", [None, *FAMILIES])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 1), (1, 2, 2), (2, 1, 6), (1, 5, 3), (3, 9, 7)], ids=str)
+def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(shape, absent):
+    space = Space(shape)
+    for patch, count, dtype in ((1, 2, torch.float64), (3, 1, torch.float32), (9, 50, torch.float32)):
+        theta = LowRank(patch=patch, **{absent: 0.0} if absent else {}).sample(space, count, draw(dtype=dtype))
+        assert (theta.shape, theta.dtype) == ((count, space.dimension), dtype)
+        torch.testing.assert_close(theta.norm(dim=1), torch.ones(count, dtype=dtype))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("space", [Space((1, 1, 1)), Space((1, 4, 4))], ids=str)
 def test_a_single_pixel_has_a_direction_even_if_a_random_number_is_0(space, family, monkeypatch):
@@ -692,3 +713,22 @@ def test_the_other_sampler_gets_the_patch_the_data_and_its_say():
     torch.testing.assert_close(inner.sample(COLOUR, 5, draw()).norm(dim=1), torch.ones(5).double())
     with pytest.raises(DataError, match="schedule asks for patches of 3×3"):
         Exemplars(of=Uniform()).patched(3)
+
+
+@pytest.mark.parametrize("coordinates", [None, Whitened()], ids=["plain", "whitened"])
+def test_a_flow_along_pieces_of_the_data_gets_nearer_in_a_pyramid_and_without(coordinates):
+    pyramid = Pyramid(
+        entries=tuple(map(Entry.from_text, ("(4×4) [4, 3]", "(8×8) [8, 3]"))), steps=6, directions=200
+    )
+    for schedule, start, factor in ((pyramid, 12, 0.5), (Constant(steps=10, directions=200), 0, 0.7)):
+        states = list(
+            small_flow(
+                Digits(classes=(0, 1)).load(draw()),
+                condition=NoCondition(),
+                projection=Exemplars(of=LowRank(patch=3), share=0.5, patch=3),
+                schedule=schedule,
+                coordinates=coordinates,
+                count=100,
+            )
+        )
+        assert states[-1].distance < factor * states[start].distance

@@ -16,6 +16,8 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError
+from cswf_core.fields import options
+from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.image_folder import ImageFolder
@@ -355,3 +357,9 @@ def test_npz_has_the_same_wishes(tmp_path):
     ):
         with pytest.raises(DataError, match=complaint):
             source.load(draw())
+
+
+@pytest.mark.parametrize("cls", [Mnist, FashionMnist, Cifar10, CelebA, ImageFolder, Npz])
+def test_every_parameter_says_what_it_means(cls):
+    assert all(option.help for option in options(cls).values())
+    assert {"count", "flips", "dequantise"} <= set(options(cls))

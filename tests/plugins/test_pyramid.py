@@ -20,7 +20,7 @@ from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
-from cswf_plugins.schedules.pyramid import Entry, PerDimension, Pyramid
+from cswf_plugins.schedules.pyramid import Enlarged, Entry, PerDimension, Pyramid
 from tests.conftest import small_flow
 
 COLOUR = Space((3, 12, 10))
@@ -208,6 +208,18 @@ def test_entries_larger_than_the_images_and_points_are_refused():
         Pyramid(entries=entries("(24×24) [3]")).stages(COLOUR, ConvStack())
     with pytest.raises(DataError, match="schedule 'pyramid' needs images, and these data are points in 2 dim"):
         Pyramid(entries=entries("(1×1) [1]")).stages(Space((2,)), ConvStack())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_down_is_the_transpose_of_up_and_gram_is_both(kernel):
+    U = Enlarged(Space((3, 5, 4)), COLOUR, kernel)
+    unit = torch.eye(60).double()
+    dense = U.up(unit)
+    assert dense.shape == (360, 60)
+    torch.testing.assert_close(U.down(torch.eye(360).double()), dense.T)
+    torch.testing.assert_close(U.gram(unit), dense.T @ dense)
+    # Scaled by √(k/size) along each axis, G is near the identity.
+    assert float(torch.linalg.eigvalsh(dense.T @ dense)[-1]) < 1.6
 
 
 @attrs.frozen

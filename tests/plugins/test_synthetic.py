@@ -62,6 +62,15 @@ def test_classes_are_alike_in_size_and_share_a_pattern():
     assert float(torch.cdist(means, means)[0, 1:].min()) > 0.3
 
 
+def test_grey_levels_are_whole_and_come_with_their_width():
+    data = loaded(count=200, shape=(1, 4, 4), dequantise="step")
+    assert data.bin_width == 1 / 128
+    levels = (data.x + 1) * 128
+    assert torch.equal(levels, levels.round())
+    assert float(levels.min()) >= 0
+    assert float(levels.max()) <= 255
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

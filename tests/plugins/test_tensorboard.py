@@ -100,6 +100,19 @@ def test_a_run_that_has_run_away_leaves_only_its_finite_numbers(tmp_path):
     assert tags == {"flow/step_size", "flow/seconds_per_step", "flow/stage"}
 
 
+def test_what_was_written_before_an_interruption_is_kept(tmp_path):
+    watcher = TensorBoard(every=2).watch(tmp_path)
+    flow = small_flow(schedule=Constant(steps=9, directions=20), observers=(watcher,))
+    for state in flow:
+        if state.total_step == 5:
+            break
+    watcher.close()
+    points = events(tmp_path / "tensorboard").Scalars("flow/displacement")
+    assert [point.step for point in points] == [1, 2, 4]
+    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
+        TensorBoard(every=0)
+
+
 def test_a_device_is_not_waited_for_between_two_points(tmp_path):
     watcher = TensorBoard(every=10).watch(tmp_path)
     watcher.after_step(state=SimpleNamespace(total_step=9))  # has no numbers to be read

@@ -40,8 +40,12 @@ image_flow = partial(kinds.image_flow, schedule=Pyramid(entries=ENTRIES, steps=2
 ROWS = {"schedule": Constant(steps=4, directions=300)}
 """Enough directions for each rank to have some, where rows are exchanged."""
 
+LONG = {"schedule": Pyramid(entries=ENTRIES, steps=4, directions=40)}
+"""Enough steps for directions, and turns, to change and to come round again inside a stage."""
+
 SHARED = {
     **KINDS,
+    **{kind: KINDS[kind] | LONG for kind in ("reuse", "sets", "whitened, sets", "parts", "turns")},
     "sorted": {"cdf": Sorted(), "condition": OneHot(), **ROWS},
     "released": {"cdf": Sorted(rank="released"), "condition": NoCondition(), **ROWS},
     "spline": {"cdf": Spline(knots=32), "condition": OneHot(), **ROWS},
@@ -54,7 +58,7 @@ SHARED = {
     "labels with noise": {"condition": OneHot(dequantise=True)},
     "principal": {"coordinates": Principal(), "gaussian": True, "condition": OneHot()},
     "it looks at the data": {"projection": DataCovariance(), "schedule": Constant(steps=4, directions=40)},
-    "tables": {"condition": OneHot(), "tables": TableRequest(knots=9), "turn": 3},
+    "tables": {"condition": OneHot(), "tables": TableRequest(knots=9), "turn": 3, **LONG},
     "sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9), **ROWS},
     "few sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9)},
     "many slabs": {
