@@ -195,7 +195,8 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Header) -
 def _filled(file: IO[bytes], header: Header) -> Array:
     """Return the array whose bytes come next."""
     content = np.empty(header.count, np.uint8)
-    view, done = content.data, 0
+    view = content.data
+    done = 0
     while done < header.count:
         block = file.read(min(BLOCK, header.count - done))
         if not block:
@@ -210,7 +211,8 @@ def _filled(file: IO[bytes], header: Header) -> Array:
 
 def _file_header(file: BinaryIO) -> Header:
     """Return the header of an .npy file, if the file is as long as that says."""
-    header, size = _header(file), os.fstat(file.fileno()).st_size
+    header = _header(file)
+    size = os.fstat(file.fileno()).st_size
     if header.offset + header.count != size:
         raise ValueError(f"it should have {header.offset + header.count:,} bytes and has {size:,}")
     return header

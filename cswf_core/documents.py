@@ -78,7 +78,8 @@ def parse_json(text: str) -> Any:
         )
     except RecursionError:
         raise ValueError(f"it is {TOO_DEEP}") from None
-    level, depth = [value], 0
+    level = [value]
+    depth = 0
     while level := [part for each in level for part in _parts(each)]:
         depth += 1
         if depth > DEEPEST:  # what can be read may still be too deep to be written

@@ -60,7 +60,8 @@ def _packages() -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         yield Finding("packages", "cswf", "broken", "not installed", "install cswf with pip, as README says")
         return
-    python, needed = platform.python_version(), facts["Requires-Python"] or ""
+    python = platform.python_version()
+    needed = facts["Requires-Python"] or ""
     fine = _satisfies(python, needed)
     advice = "" if fine else f"install cswf with Python {needed}"
     yield Finding("packages", "python", "ok" if fine else "broken", python, advice)

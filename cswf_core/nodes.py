@@ -243,7 +243,8 @@ class _NodeReader:
     def _entries(self, depth: int) -> dict[str, MappingEntry]:
         entries: dict[str, MappingEntry] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key, value = self._node(event, depth + 1), self._node(next(self.events), depth + 1)
+            key = self._node(event, depth + 1)
+            value = self._node(next(self.events), depth + 1)
             if not isinstance(key, Scalar):
                 self.problems.append(Problem(key.location, "a key must be a text"))
             elif key.raw in entries:

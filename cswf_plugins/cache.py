@@ -79,7 +79,8 @@ def kept_moments(
         return stored.to(device)
     computed = compute()
     if path is not None:
-        mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
+        mu = computed.mean.cpu().numpy()
+        sigma = computed.covariance.cpu().numpy()
         text = json.dumps(key())
         write_cached(path, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=text))
     return computed
@@ -97,7 +98,9 @@ def _stored_features(path: Path, count: int, width: int | None) -> Tensor | None
 def _stored_moments(path: Path, width: int | None) -> Moments | None:
     with contextlib.suppress(CswfError, KeyError):  # what cannot be read is made again
         arrays = read_archive(path, ("mu", "sigma", "count"))
-        mean, covariance, count = arrays["mu"], arrays["sigma"], arrays["count"]
+        mean = arrays["mu"]
+        covariance = arrays["sigma"]
+        count = arrays["count"]
         shapes = (mean.shape, covariance.shape, count.shape)
         numbers = mean.dtype.kind == covariance.dtype.kind == "f" and count.dtype.kind in "iu"
         size = mean.size if width is None else width

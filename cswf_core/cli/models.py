@@ -151,7 +151,8 @@ def inpaint(
     model = load_model(path, plugins_dir=plugins_dir)
     model.refuse_unless_completing()
     if held_out is None:
-        pixels, names = read_images(images, model.space, resize=resize), [image.stem for image in images]
+        pixels = read_images(images, model.space, resize=resize)
+        names = [image.stem for image in images]
     else:
         pixels = model.held_out_images(held_out)
         names = [f"held-out-{number:05}" for number in range(held_out)]
@@ -297,8 +298,11 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
 
 def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
     """Return the lines to print about a model, by their names."""
-    data, tables, cost = header.data, header.tables, header.cost
-    shape, stages = "×".join(map(str, data.shape)), header.stages
+    data = header.data
+    tables = header.tables
+    cost = header.cost
+    shape = "×".join(map(str, data.shape))
+    stages = header.stages
     saved = sum(shard.steps for shard in header.shards)
     planned = sum(stage.steps for stage in stages)
     directions = sorted({stage.directions for stage in stages})
@@ -330,7 +334,8 @@ def _plugin(header: ModelHeader, key: str) -> str:
 
 def _requests(header: ModelHeader) -> str:
     """Return what can be asked of a model, in words."""
-    asks, classes = header.condition.asks, header.data.classes
+    asks = header.condition.asks
+    classes = header.data.classes
     kinds: list[str] = []
     if "labels" in asks:
         kinds.append(f"classes {listed(classes)}")

@@ -111,7 +111,8 @@ def _parameters(registry: Registry, plugin: Plugin) -> list[dict[str, Any]]:
 
 def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
     """Return a plugin's status, and a sentence if others have its name."""
-    others, name = registry.namesakes(owner), registry.name_of(owner)
+    others = registry.namesakes(owner)
+    name = registry.name_of(owner)
     if not others:
         return "ok", None
     if name == owner.name:

@@ -316,7 +316,8 @@ def _with_room(
         work(recipe, earlier)
         return
     except RoomError as error:
-        needed, roomy = error.needed, with_room(recipe, error.needed)
+        needed = error.needed
+        roomy = with_room(recipe, error.needed)
         if roomy is None:
             raise
     ranks.forget()  # with the error, the last that holds the first flow and its memory
@@ -331,7 +332,8 @@ def _introduce_update(updated: Recipe, earlier: Predecessor, run: Path, *, saves
     if earlier.counts is None:
         say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
     else:
-        step, known = earlier.facts["steps_done"], earlier.counts.samples
+        step = earlier.facts["steps_done"]
+        known = earlier.counts.samples
         say(f"going on from step {step:,}; {known:,} samples have been counted before")
         last = updated.online.steps_after(len(updated.arrivals) - 1)
         if isinstance(last, int) and len(updated.arrivals) > 1 and updated.online.sets < last:

@@ -92,7 +92,8 @@ def eval(
     with memory_limited(None if facts is None else facts.memory_limit):
         task = _task(generated, wanted, plugins_dir)
     task = wanted.adjust(task)
-    samples, notes = generated.samples, list(generated.notes)
+    samples = generated.samples
+    notes = list(generated.notes)
     if task.data is not None:  # a run's labels count its own classes
         samples = attrs.evolve(samples, classes=task.data.classes)
     real = task.references[0].samples if task.data is None else task.data
@@ -212,7 +213,8 @@ def compare(
         task = _task_of_two(both, recipes, wanted, registry)
     task = wanted.adjust(task)
     real = task.references[0].samples if task.data is None else task.data
-    samples, notes = [], []
+    samples = []
+    notes = []
     for generated, recipe in zip(both, recipes, strict=True):
         said = list(generated.notes)
         own = _with_own_classes(generated.samples, task, recipe)

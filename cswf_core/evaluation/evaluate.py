@@ -100,7 +100,8 @@ def evaluate(
     bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
     everything = generated
     generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
-    originals, observation = task.originals(generated), task.observation(generated)
+    originals = task.originals(generated)
+    observation = task.observation(generated)
     notes = [*notes, *(note for each in task.references for note in each.notes)]
     metrics = task.metrics
     if originals is None and generated.conditions.origin is not None:
@@ -200,7 +201,8 @@ def _compute(
 
     `of_training` is how many training data there are, if only some are compared with.
     """
-    owner, began = metric.plugin.owner, time.perf_counter()
+    owner = metric.plugin.owner
+    began = time.perf_counter()
     hint = "score fewer samples (evaluate.samples, --count), or use another device"
     with out_of_memory_explained(f"metric '{owner.name}' does not fit into memory; {hint}"):
         result = metric.checked.compute(comparison)
@@ -218,11 +220,13 @@ def _compute(
         *_flattered(comparison, reference, names[: len(result.scores)]),
         *result.notes,
     )
-    bench, generated = comparison.bench, evaluation.generated
+    bench = comparison.bench
+    generated = evaluation.generated
     compared = _compared_with(comparison, reference)
     shared = {key: evaluation.facts[key] for key in ("settings", "device", "versions", "command", "commit")}
     for name, (plain, value) in zip(names, values.items(), strict=True):
-        spread, meaning = result.spreads.get(plain), result.meanings.get(plain, Meaning())
+        spread = result.spreads.get(plain)
+        meaning = result.meanings.get(plain, Meaning())
         score = Score(
             name,
             value,
@@ -251,7 +255,8 @@ def _compute(
 
 def _compared_with(comparison: Comparison, reference: Reference | None) -> dict[str, Any]:
     """Return the fields of a score that say what it is against."""
-    bench, training = comparison.bench, comparison.training
+    bench = comparison.bench
+    training = comparison.training
     if reference is not None:
         of = {"data": reference.data, "split": reference.split, "count": len(reference.samples)}
         return {**of, "digest": bench.sha256(reference.samples)}
@@ -317,8 +322,10 @@ class Compared:
 
     def verdict(self, names: tuple[str, str]) -> str:
         """Return which set is better and by how much, in a sentence; `names` are the sets'."""
-        name, better = self.first.name, self.first.better
-        apart, interval = self.difference.value, self.difference.interval
+        name = self.first.name
+        better = self.first.better
+        apart = self.difference.value
+        interval = self.difference.interval
         by = self._printed(abs(apart), interval)
         if interval is None:
             return f"{name}: {names[1]} has {by} {'more' if apart > 0 else 'less'}, of unknown uncertainty"
@@ -405,7 +412,8 @@ def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:
         other = theirs.get(score.name)
         if other is None or score.detail or not score.meaning.of_samples:
             continue
-        ours, its = first.spreads.get(score.name), second.spreads.get(score.name)
+        ours = first.spreads.get(score.name)
+        its = second.spreads.get(score.name)
         error = None if ours is None or its is None else its.error_of_difference(ours)
         if error == 0 and other.value != score.value:  # parts that agree by chance make no number certain
             error = None

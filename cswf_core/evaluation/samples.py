@@ -177,7 +177,8 @@ def _real(path: Path, samples: Dataset) -> Dataset:
     """Return samples of a folder or file as data, whose classes have names; refuse what a run would refuse."""
     labels = samples.conditions.labels
     if labels is not None and not samples.classes:
-        least, most = int(labels.min()), int(labels.max())
+        least = int(labels.min())
+        most = int(labels.max())
         if least < 0 or most >= len(labels):
             wrong = least if least < 0 else most
             raise DataError(f"{path}: 'labels' must count from 0 without large gaps, got {wrong}")
@@ -187,7 +188,8 @@ def _real(path: Path, samples: Dataset) -> Dataset:
 
 def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:
     """Return the samples that are not made from others, and those that are; of streamed ones `count` each."""
-    training, mirrored = data.genuine(), data.made()
+    training = data.genuine()
+    mirrored = data.made()
     if data.stored is None:
         return training, mirrored
     return training.spread(count), None if mirrored is None else mirrored.spread(count)
@@ -462,7 +464,8 @@ def _classes_like(samples: Dataset, real: Dataset, name: str, notes: list[str]) 
             notes.append(_unknown_classes(samples.classes, real.classes, name))
         labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data
     if labels is not None and len(labels):
-        least, most = int(labels.min()), int(labels.max())
+        least = int(labels.min())
+        most = int(labels.max())
         if least < 0 or most >= len(real.classes):
             beyond = most if least >= 0 else least
             raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")

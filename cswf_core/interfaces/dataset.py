@@ -121,11 +121,13 @@ class StoredPixels:
 
     def levels(self, index: Tensor | slice, out: Tensor | None = None) -> Tensor:
         """Read the bytes of some images: m×d. They may go to the beginning of `out`, pinned or not."""
-        images, d = self.images, self.images.space.dimension
+        images = self.images
+        d = self.images.space.dimension
         chosen = index if isinstance(index, Tensor) else torch.arange(*index.indices(self.count))
         chosen = chosen if self.numbers is None else self.numbers[chosen]
         out = torch.empty(len(chosen), d, dtype=torch.uint8) if out is None else out[: len(chosen)]
-        pictures, n = out.view(len(chosen), *images.space.shape), len(images)
+        pictures = out.view(len(chosen), *images.space.shape)
+        n = len(images)
         images.take(chosen % n if images.flips else chosen, pictures)
         mirrored = (chosen >= n).nonzero()[:, 0]
         if len(mirrored):
@@ -144,7 +146,8 @@ class StoredPixels:
 
     def digest(self) -> str:
         """Return a SHA-256 of the images: of their bytes, or of a checksum that these have already."""
-        sha, images = hashlib.sha256(), self.images
+        sha = hashlib.sha256()
+        images = self.images
         about = (self.shape, images.bin_width, images.dequantise, images.flips, images.checksum)
         sha.update(repr(about).encode())
         if self.numbers is not None:

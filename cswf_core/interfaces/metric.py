@@ -115,7 +115,8 @@ class Comparison:
         The grey levels of either are filled with uniform noise, so that bytes and continuous numbers compare. A
         metric that looks at x and not at pictures begins with this; `images()` of both are bytes alike.
         """
-        draw, parts = self.draw, []
+        draw = self.draw
+        parts = []
         for samples in (self.real, self.generated):
             x = samples.x.to(draw.device, draw.dtype)
             parts.append(x + draw.uniform(*x.shape) * samples.bin_width if samples.bin_width else x)
@@ -198,7 +199,8 @@ class Spread:
 
     def paired(self, other: Spread) -> bool:
         """Say whether both have replicates of the same real samples, one for one."""
-        ours, theirs = self.replicates, other.replicates
+        ours = self.replicates
+        theirs = other.replicates
         return (
             ours is not None
             and theirs is not None

@@ -145,7 +145,8 @@ class _SomeSlices(NonlinearProjection):
     """Some functions of a nonlinear projection."""
 
     def __init__(self, whole: NonlinearProjection, cut: slice) -> None:
-        self.whole, self.cut = whole, cut
+        self.whole = whole
+        self.cut = cut
 
     @property
     def shape(self) -> tuple[int, int]:

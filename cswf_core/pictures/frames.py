@@ -67,7 +67,8 @@ class Frames:
     def read(cls, file: Path | io.BytesIO) -> Frames:
         """Read what `archive` has written; raise DataError, ValueError or KeyError if it is something else."""
         arrays = read_archive(file, ("steps", "classes", "dimension", *ARRAYS), limit=10**9)
-        steps, names = arrays["steps"], arrays.get("classes", np.empty(0, "U1"))
+        steps = arrays["steps"]
+        names = arrays.get("classes", np.empty(0, "U1"))
         dimension = arrays.get("dimension", np.array(2))
         if steps.ndim != 1 or steps.dtype.kind not in "iu" or not 0 < len(steps) <= MOST_FRAMES:
             raise ValueError(f"it has no steps, or more than {MOST_FRAMES:,}")
@@ -267,14 +268,16 @@ class FrameRecorder:
         self._recorded = []
         if state:
             self._require(state, total_step)
-            steps, counts = state["steps"].tolist(), state["counts"].tolist()
+            steps = state["steps"].tolist()
+            counts = state["counts"].tolist()
             frames = zip(steps, counts, state["shown"], strict=True)
             self._recorded = [(step, particles[:count]) for step, count, particles in frames]
 
     @staticmethod
     def _require(state: Mapping[str, Tensor], total_step: int) -> None:
         """Raise `RunError` if what a checkpoint has are no frames."""
-        particles, T = state.get("shown"), len(state.get("steps", ()))
+        particles = state.get("shown")
+        T = len(state.get("steps", ()))
         shape = () if particles is None else particles.shape[1:]
         numbers = torch.uint8 if len(shape) == 4 else torch.float32
         forms = {name: TensorForm(torch.int64, (T,)) for name in ("steps", "counts")}
@@ -357,7 +360,8 @@ def choose(flow: Flow, first: int, last: int) -> Tensor:
 
     Of images some of each class in order, or some of all.
     """
-    count, labels = last - first, flow.conditions.labels
+    count = last - first
+    labels = flow.conditions.labels
     if not flow.data.space.is_image:
         return first + evenly(count, 1500 // flow.rounds)
     most = max(1, MOST_BYTES // flow.data.space.dimension // flow.rounds)
@@ -378,7 +382,8 @@ def evenly(count: int, most: int) -> Tensor:
 
 def _frame_steps(flow: Flow, count: int) -> Iterator[int]:
     """Yield about `count` of a flow's steps, as many of each round."""
-    size, done = len(flow.stages) // flow.rounds, 0
+    size = len(flow.stages) // flow.rounds
+    done = 0
     for first in range(0, len(flow.stages), size):
         total = sum(stage.steps for stage in flow.stages[first : first + size])
         yield from (done + step for step in spread(total, count // flow.rounds))
@@ -389,7 +394,8 @@ def _titled(picture: Image.Image, factor: int, title: str) -> Image.Image:
     """Return a picture enlarged by a whole factor, a title below, in 128 colours of its own."""
     size = (picture.width * factor, picture.height * factor)
     enlarged = picture.resize(size, Image.Resampling.NEAREST)
-    edge, line = 6, 26
+    edge = 6
+    line = 26
     canvas = Image.new("RGB", (size[0] + 2 * edge, size[1] + 2 * edge + line), BACKGROUND)
     mask = enlarged.getchannel("A") if "A" in enlarged.getbands() else None
     canvas.paste(enlarged.convert("RGB"), (edge, edge), mask)

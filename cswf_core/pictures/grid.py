@@ -118,7 +118,8 @@ def mosaic(images: Bytes, places: NDArray[np.int64]) -> Image.Image:
     canvas = np.zeros((rows * (height + 1) - 1, columns * (width + 1) - 1, colours + 1), dtype=np.uint8)
     for (r, c), number in np.ndenumerate(places):
         if number >= 0:
-            y, x = r * (height + 1), c * (width + 1)
+            y = r * (height + 1)
+            x = c * (width + 1)
             canvas[y : y + height, x : x + width, :colours] = images[number, :colours].transpose(1, 2, 0)
             canvas[y : y + height, x : x + width, colours] = 255
     return Image.fromarray(canvas)

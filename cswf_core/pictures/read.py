@@ -204,7 +204,8 @@ def read_images(paths: Sequence[Path], space: Space, *, resize: bool) -> Tensor:
     if channels not in (1, 3):
         raise DataError(f"the model's images have {channels} channels, and pictures have 1 or 3")
     mode: Literal["L", "RGB"] = "RGB" if channels == 3 else "L"
-    size, cubic = (width, height), Image.Resampling.BICUBIC
+    size = (width, height)
+    cubic = Image.Resampling.BICUBIC
     pictures = [_fitted(path, mode, size, cubic, resize=resize) for path in paths]
     pixels = np.stack([np.asarray(picture, np.uint8).reshape(height, width, channels) for picture in pictures])
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()

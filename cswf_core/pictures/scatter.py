@@ -19,7 +19,9 @@ if TYPE_CHECKING:  # matplotlib takes half a second to import, and pictures of i
 Floats = NDArray[np.floating[Any]]
 Labels = NDArray[np.int64]
 
-SIDE, GAP, HEADER = 300, 8, 20
+SIDE = 300
+GAP = 8
+HEADER = 20
 """Pixels of a panel's side, between panels, and of the line above them that has their titles."""
 
 BINS = 150
@@ -48,7 +50,8 @@ def panels(
         titled = [(f"{title} (2 of {dimension} coordinates)", points) for title, points in titled]
     clouds = [plane(points) for _, points in titled]
     backdrop = Backdrop(plane(target), clouds[0])
-    width, height = len(titled) * (SIDE + GAP) + GAP, HEADER + SIDE + GAP
+    width = len(titled) * (SIDE + GAP) + GAP
+    height = HEADER + SIDE + GAP
     with _figure(width, height) as figure:
         for i, ((title, _), points) in enumerate(zip(titled, clouds, strict=True)):
             left = GAP + i * (SIDE + GAP)
@@ -85,10 +88,13 @@ class Backdrop:
 
     def __init__(self, target: Floats, start: Floats) -> None:
         points = np.concatenate([target, start])
-        low, high = np.percentile(points, 0.2, axis=0), np.percentile(points, 99.8, axis=0)
+        low = np.percentile(points, 0.2, axis=0)
+        high = np.percentile(points, 99.8, axis=0)
         margin = 0.12 * np.maximum(high - low, 1e-9)
-        self.low, self.high = low - margin, high + margin
-        self.target, self.start = self.density(target), self.density(start)
+        self.low = low - margin
+        self.high = high + margin
+        self.target = self.density(target)
+        self.start = self.density(start)
 
     def density(self, points: Floats) -> Floats:
         """Return a smoothed histogram of points, BINS×BINS with sum 1; rows go up."""

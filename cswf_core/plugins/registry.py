@@ -184,7 +184,8 @@ class Registry:
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
         others = [p.owner.kind for p in self.plugins if p.owner.name == bare and p.owner.kind != kind]
         elsewhere = f"; another kind has that name: {', '.join(dict.fromkeys(others))}" if others else ""
-        meant, blamed = did_you_mean(name, self.names(kind)), self.blame(name)
+        meant = did_you_mean(name, self.names(kind))
+        blamed = self.blame(name)
         hints = meant + blamed if meant.endswith("?") else blamed + meant  # a list of all comes last
         raise PluginError(f"unknown {kind} '{name}'{elsewhere}{hints}")
 

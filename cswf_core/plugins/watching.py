@@ -124,7 +124,8 @@ def marked(plugin: object) -> list[str]:
 
 def hook_fault(plugin: object) -> str:
     """Return what is wrong with a plugin's hooks: an unknown name, a forgotten decorator, none at all."""
-    known, hooks = hookspecs.NAMES, marked(plugin)
+    known = hookspecs.NAMES
+    hooks = marked(plugin)
     for name in hooks:
         if name not in known:
             return f"there is no hook '{name}'{did_you_mean(name, known)}"

@@ -314,7 +314,8 @@ class Tree:
         """Return `node`, which stands at path `done`, with `value` laid over what is at `path` below it."""
         if not path:
             return value if node is None else merge(node, value, done)
-        head, rest = path[0], path[1:]
+        head = path[0]
+        rest = path[1:]
         if isinstance(node, Items):
             index = int(head) if re.fullmatch(r"[0-9]{1,6}", head) else -1
             if not 0 <= index < len(node.items):

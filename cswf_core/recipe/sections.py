@@ -233,7 +233,8 @@ def _listing(section: type[Any], name: str, kind: str) -> dict[str, Any]:
 def _choice(registry: Registry, kind: str) -> dict[str, Any]:
     """Return the schema of a section that chooses a plugin: a name, or a mapping with that plugin's keys."""
     extra = object_schema(ReuseSection)["properties"] if kind == "projection" else {}
-    names, mappings = [], []
+    names = []
+    mappings = []
     for plugin in registry.plugins:
         owner = plugin.owner
         if owner.kind == kind:

@@ -39,7 +39,8 @@ MOST_BYTES = 10**8
 FEW_SAMPLES = 120
 """Images that are enough for an overview: samples in a comparison of runs, and real images."""
 
-COLUMNS, ROWS = 12, 20
+COLUMNS = 12
+ROWS = 20
 """Samples of an overview at most: in a row; rows, which are classes if there are any."""
 
 
@@ -281,7 +282,8 @@ def _row(images: Bytes, columns: int, alt: str) -> Picture | None:
 def _enlarged(picture: Image.Image, side: int, alt: str) -> Picture:
     """Return a picture of few pixels, enlarged by a whole factor to some 64 pixels on the screen an image."""
     factor = max(1, 64 // side)
-    width, height = picture.width * factor, picture.height * factor
+    width = picture.width * factor
+    height = picture.height * factor
     return Picture(address(png(picture), "image/png"), alt, width, height, "pixels")
 
 
@@ -297,7 +299,8 @@ def drawing(run: RunFolder, name: str, alt: str) -> Picture | None:
 
 def animation(run: RunFolder, budget: int = GIF_BYTES) -> Picture | None:
     """Return the flow as an animation, of fewer images if flow.gif has more bytes; None if it has none."""
-    content, frames = run.attempt("flow.gif", _gif), run.frames
+    content = run.attempt("flow.gif", _gif)
+    frames = run.frames
     if frames is not None and (content is None or len(content) > budget):
         content = frames.gif()
         if len(content) > budget and frames.images is not None:

@@ -89,15 +89,18 @@ def ending(run: RunFolder) -> str:
 def facts(run: RunFolder) -> dict[str, str]:
     """Return what was run, name → words; what is not known is left out."""
     record = run.record
-    data, device = mapping(record.get("data")), mapping(record.get("device"))
+    data = mapping(record.get("data"))
+    device = mapping(record.get("device"))
     shape = data.get("shape")
     size = "×".join(map(str, shape)) if isinstance(shape, list) else ""
     samples = f"{count_in_words(data['samples'])} samples" if data.get("samples") is not None else ""
-    done, planned = record.get("steps_done"), record.get("steps_planned")
+    done = record.get("steps_done")
+    planned = record.get("steps_planned")
     steps = count_in_words(done if done is not None else planned)
     if isinstance(planned, int) and isinstance(done, int) and done != planned:
         steps = f"{done:,} of {planned:,}"
-    usual, width = record.get("spread"), record.get("offline_spread")
+    usual = record.get("spread")
+    width = record.get("offline_spread")
     named = {
         "data": ", ".join(filter(None, (run.data_name, samples, size))),
         "particles": count_in_words(record.get("particles")),
@@ -308,7 +311,8 @@ def _circumstances(score: Score) -> str:
 def _evaluation_facts(content: Mapping[str, Any]) -> dict[str, str]:
     """Return what stands beside the scores: what was evaluated, where, and with which weights and versions."""
     generated, weights, device = (mapping(content.get(key)) for key in ("generated", "weights", "device"))
-    evaluated, available = generated.get("count"), generated.get("available")
+    evaluated = generated.get("count")
+    available = generated.get("available")
     of = f" of {available:,}" if is_number(available) and available != evaluated else ""
     facts = {
         "samples evaluated": f"{evaluated:,}{of}" if is_number(evaluated) else "",
@@ -367,9 +371,11 @@ def _published(columns: Sequence[Group], us: str) -> list[dict[str, Any]]:
 def _our_bar(column: Group, *, coloured: bool) -> dict[str, Any]:
     """Return the bar of ours; where its number is of fewer images than is customary, it says so."""
     fid = column.summaries["fid"]
-    score, seeds = fid.first, len(fid.scores)
+    score = fid.first
+    seeds = len(fid.scores)
     few = min(score.samples or 0, score.count or 0) < 50_000
-    samples, real = count_in_words(score.samples), count_in_words(score.count)
+    samples = count_in_words(score.samples)
+    real = count_in_words(score.count)
     counts = f"of {samples} samples against {real}" if few else ""
     return {
         "value": fid.mean,

@@ -346,7 +346,8 @@ class Checkpoints:
     def after_step(self, flow: Flow) -> None:
         """Save if it is time, or if a signal stops the run."""
         stopping = self.stopping.signal is not None
-        steps, seconds = self.interval.steps, self.interval.seconds
+        steps = self.interval.steps
+        seconds = self.interval.seconds
         due = steps is not None and flow.position.total % steps == 0
         due = due or (seconds is not None and time.monotonic() - self._last >= seconds)
         if due or (stopping and self._enabled):
@@ -385,7 +386,8 @@ class Checkpoints:
             _, *parts = flow.ranks.command("save", flow, str(self.folder.path), stem(place))
             others = [self.folder.require(part) for part in parts]
             self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, others)
-            self.step, self._place = at.total, (at.stage, at.step)
+            self.step = at.total
+            self._place = (at.stage, at.step)
         except RunError as error:
             before = "" if self.step is None else f"; the one of step {self.step:,} stays"
             log.warning("no checkpoint at step %s: %s%s", f"{at.total:,}", error, before)

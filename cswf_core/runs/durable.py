@@ -35,7 +35,8 @@ BLOCK = 1 << 20
 FILES_AT_A_TIME = 4
 """Number of files that are read at once to compare their checksums."""
 
-CONTENT, LOCK = "content", "lock"
+CONTENT = "content"
+LOCK = "lock"
 """Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
 
 

@@ -198,7 +198,8 @@ class RunFolder:
         for path in reversed(self._made):
             with contextlib.suppress(OSError):
                 path.rmdir()
-        self._claimed, self._made = False, []
+        self._claimed = False
+        self._made = []
 
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.

@@ -61,7 +61,8 @@ class Record:
     @classmethod
     def again(cls, folder: RunFolder, facts: dict[str, Any]) -> Record:
         """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
-        record, earlier = cls(folder, facts), folder.facts()
+        record = cls(folder, facts)
+        earlier = folder.facts()
         if earlier is not None:
             record.began_with = earlier.data
             before = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
@@ -181,7 +182,8 @@ class MetricsLog:
 
     def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Remove the rows of later steps, and take back the row that was not in the file yet."""
-        self.steps_done, self._unwritten = total_step, None
+        self.steps_done = total_step
+        self._unwritten = None
         forms = {"unwritten": TensorForm(torch.float64, (5,), optional=True)}
         require_forms(state, forms, f"the checkpoint of step {total_step:,}")
         if "unwritten" in state:

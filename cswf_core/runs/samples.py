@@ -79,7 +79,8 @@ def samples_picture(samples: Dataset, target: Dataset, columns: int) -> Image.Im
     if samples.space.is_image:
         return grid.grid(samples.images(), labels, samples.classes, columns)
     numbers = None if labels is None else labels.numpy()
-    points, data = samples.points().numpy(), target.points().numpy()
+    points = samples.points().numpy()
+    data = target.points().numpy()
     return scatter.panels([("samples", points)], numbers, data, points.shape[1])
 
 

@@ -74,7 +74,8 @@ class Score:
         value = _number(entry.get("value"))
         if not isinstance(name, str) or value is None:
             raise ValueError("a score has no name or no value")
-        against, meaning = mapping(entry.get("against")), mapping(entry.get("meaning"))
+        against = mapping(entry.get("against"))
+        meaning = mapping(entry.get("meaning"))
         error = _number(entry.get("error"))
         return cls(
             name=name,

@@ -151,9 +151,11 @@ class WorkProgress:
 
     def tell(self, work: str, done: int, total: int) -> None:
         """Show how much of some work is done, and when the rest will be, by its pace so far."""
-        now, begins = time.monotonic(), work != self._work
+        now = time.monotonic()
+        begins = work != self._work
         if begins:
-            self._work, self._forecast = work, Forecast(done, now)
+            self._work = work
+            self._forecast = Forecast(done, now)
         if self._console.is_terminal:
             self._bar.start()
             if begins:

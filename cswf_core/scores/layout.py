@@ -113,14 +113,16 @@ def quantity(value: float, spread: float | None = None, *, share: bool = False, 
     number has nine digits at most, however small its spread is.
     """
     scale = 100 if share else 1
-    value, spread = value * scale, None if spread is None else spread * scale
+    value = value * scale
+    spread = None if spread is None else spread * scale
     largest = max(abs(value), spread or 0.0)
     exponent = 0 if not largest or 1e-4 <= largest < 1e6 else _exponent(largest, DIGITS)
     number = Decimal(repr(value)).scaleb(-exponent)
     if not spread:
         return Quantity(_written(number, _places(number, DIGITS)), "", exponent, best)
     width = Decimal(repr(spread)).scaleb(-exponent)
-    places, most = _places(width, 2), _places(number, 9)
+    places = _places(width, 2)
+    most = _places(number, 9)
     if number and places > most:  # a spread of the last bits
         return Quantity(_written(number, most), f"{width:.1e}", exponent, best)
     return Quantity(_written(number, places), _written(width, places), exponent, best)

@@ -233,7 +233,8 @@ def own_device(device: str) -> torch.device:
     chosen = choose_device(device)
     if chosen.type == "cpu" or chosen.index is not None:
         return chosen
-    local, here = number_from("LOCAL_RANK", 0), torch.cuda.device_count()
+    local = number_from("LOCAL_RANK", 0)
+    here = torch.cuda.device_count()
     if local >= here:
         raise RunError(f"there are {here} CUDA devices on this machine, and rank {local} of it needs one more")
     return torch.device("cuda", local)
@@ -262,7 +263,8 @@ def _end_with_starter() -> threading.Event:
 
     Returns what is to be set once the ranks have met: until then, a rank waits where no signal reaches it.
     """
-    starter, met = os.environ.get(STARTER), threading.Event()
+    starter = os.environ.get(STARTER)
+    met = threading.Event()
     if starter is None:
         return met
 

@@ -179,7 +179,8 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
     """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
     with suppress(RecipeError):  # it has keys that do not exist now: these will be named
         first = load_recipe(first, registry=recipe.registry).resolved()  # with defaults of keys that are new
-    before, now = flattened(first), flattened(recipe.resolved())
+    before = flattened(first)
+    now = flattened(recipe.resolved())
     differences = [
         f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
         for path in {**before, **now}
@@ -318,7 +319,8 @@ class Run:
 
     def finish(self, record: Record, tell: Tell | None) -> dict[str, Any]:
         """Run the flow to its end, write and score its samples, and return the facts in run.json."""
-        directory, flow = self.directory, self.flow
+        directory = self.directory
+        flow = self.flow
         self.record = record
         directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))  # before the record, which needs it
         self.closing.callback(refresh_report, directory)
@@ -359,7 +361,8 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts that run.json has from the run's beginning."""
-        recipe, flow = self.recipe, self.flow
+        recipe = self.recipe
+        flow = self.flow
         recorded = ("name", "distribution", "version", "sha256")
         return {
             "name": recipe.name,
@@ -392,7 +395,9 @@ class Run:
         }
 
     def _write_results(self, generated: Dataset) -> None:
-        directory, flow, columns = self.directory, self.flow, self.recipe.outputs.columns
+        directory = self.directory
+        flow = self.flow
+        columns = self.recipe.outputs.columns
         observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
         directory.write("samples.npz", samples.archive(generated, observation))
         if observation is not None and generated.space.is_image:

@@ -38,10 +38,12 @@ FILES = (RECORD, "summary.json", "sweep.png", "flow.png")
 MOST_RUNS = 256
 """Runs that a sweep may have."""
 
-WIDEST, TALLEST = 2000, 640
+WIDEST = 2000
+TALLEST = 640
 """Pixels of a row of runs' pictures; of such a picture, whose lower part is left out."""
 
-LINE, SPACE = 20, 20
+LINE = 20
+SPACE = 20
 """Pixels of a label's lines; around each picture."""
 
 
@@ -123,7 +125,8 @@ def _combined(
 
 def split(text: str) -> list[str]:
     """Split a text at its commas, but not at those within brackets, braces and quotes."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     # A quoted text, which can begin only where a value begins; or a single character.
     token_or_sign = r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|."""
     for token in re.findall(token_or_sign, text, re.DOTALL):
@@ -297,7 +300,8 @@ class Sweep:
         """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
-            facts, status = None, "planned"
+            facts = None
+            status = "planned"
             try:
                 facts = self.run_of(trial).facts()
             except RunError:  # whoever goes on with that run is told why
@@ -328,7 +332,8 @@ class Sweep:
 
     def _plugins(self, trial: Trial) -> list[dict[str, str]]:
         """Return the facts of the plugins that a run was made with."""
-        record, chosen = self.run_of(trial).facts(), trial.recipe.choices()
+        record = self.run_of(trial).facts()
+        chosen = trial.recipe.choices()
         recorded = {} if record is None else record.plugins
         return [
             {**facts, "kind": chosen[path].plugin.owner.kind}

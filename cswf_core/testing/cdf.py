@@ -219,11 +219,13 @@ def _require_displaced(method: str, rows: Rows, sums: Tensor, wanted: Tensor, na
 
 def counts_make_the_same_distributions(subject: Distributions) -> None:
     """`of_counts` with the counts of values in `bins` equal bins agrees with `fit` to the same values."""
-    estimator, bins = subject.checked, subject.checked.bins
+    estimator = subject.checked
+    bins = subject.checked.bins
     if bins is None:
         raise SkipError("it has no `bins`, so it takes no part in online learning")
     for name, values, F in subject.fits():
-        low, high = values.amin(dim=1), values.amax(dim=1)
+        low = values.amin(dim=1)
+        high = values.amax(dim=1)
         edges = low[:, None] + (high - low)[:, None] * torch.linspace(0, 1, bins + 1, dtype=values.dtype)
         below = (values[:, :, None] < edges[:, None, :]).sum(dim=1)
         below[:, -1] = values.shape[1]

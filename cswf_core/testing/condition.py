@@ -145,7 +145,8 @@ def y_of_a_sample_is_its_own(subject: Encoding) -> None:
         subject.checked.encoded(data).conditions for data in (subject.taken, subject.taken.take(some))
     )
     for kind in ("labels", "vectors"):
-        whole, part = getattr(together.take(some), kind), getattr(apart, kind)
+        whole = getattr(together.take(some), kind)
+        part = getattr(apart, kind)
         require((whole is None) == (part is None), f"{kind} for some samples as for all", "others")
         if whole is not None:
             same = torch.allclose(whole.double(), part.double(), rtol=1e-5, atol=1e-6)
@@ -154,19 +155,22 @@ def y_of_a_sample_is_its_own(subject: Encoding) -> None:
 
 def y_is_drawn_from_the_data(subject: Encoding) -> None:
     """Y₀ of particles is that of the data: labels that these have, vectors within their range."""
-    y, own = subject.drawn(), subject.y
+    y = subject.drawn()
+    own = subject.y
     if y.labels is not None and own.labels is not None:
         labels = set(y.labels.tolist())
         require(labels <= set(own.labels.tolist()), "labels that the data have", sorted(labels))
     if y.vectors is not None and own.vectors is not None:
-        low, high = own.vectors.amin(dim=1, keepdim=True), own.vectors.amax(dim=1, keepdim=True)
+        low = own.vectors.amin(dim=1, keepdim=True)
+        high = own.vectors.amax(dim=1, keepdim=True)
         within = bool(((y.vectors >= low - STILL) & (y.vectors <= high + STILL)).all())
         require(within, "vectors within the range of the data's", "vectors beyond it")
 
 
 def products_are_linear_in_directions(subject: Encoding) -> None:
     """`project` is θ_y·y: twice the direction, twice the product; the sum of two, the sum of both."""
-    a, b = subject.theta_y("a"), subject.theta_y("b")
+    a = subject.theta_y("a")
+    b = subject.theta_y("b")
     apart = 2 * subject.products(a) - subject.products(b)
     gap = float((subject.products(2 * a - b) - apart).abs().max())
     near = gap <= ROUNDING * max(1.0, float(apart.abs().max()))

@@ -121,7 +121,8 @@ def classes_have_names_of_their_own(subject: SourceSubject) -> str:
 
 def opened_images_are_the_loaded_ones(subject: SourceSubject) -> None:
     """`open` gives the images of `load`, in the same order, with the same labels and held-out images."""
-    data, images = subject.images(), subject.stored()
+    data = subject.images()
+    images = subject.stored()
     same = images.classes == data.classes and (images.held_out is None) == (data.held_out is None)
     require(same, "the classes and held-out images of `load`", "others")
     if images.dequantise == "once":

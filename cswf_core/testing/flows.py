@@ -28,7 +28,9 @@ from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.recipe.citations import references_of
 from cswf_core.testing.outcome import FaultError, SkipError, Subject, require
 
-GREY, COLOUR, POINTS = Space((1, 8, 8)), Space((3, 8, 8)), Space((6,))
+GREY = Space((1, 8, 8))
+COLOUR = Space((3, 8, 8))
+POINTS = Space((6,))
 """The spaces that most checks look at."""
 
 
@@ -83,7 +85,8 @@ def distance(x: Tensor, y: Tensor) -> float:
 
 def distance_by_condition(generated: Dataset, real: Dataset) -> float:
     """Return SW₂ of samples beside their conditions, or the mean over classes where they have labels."""
-    mine, theirs = generated.conditions, real.conditions
+    mine = generated.conditions
+    theirs = real.conditions
     if mine.labels is not None and theirs.labels is not None:
         each = [
             distance(generated.x[:, mine.labels == label], real.x[:, theirs.labels == label])
@@ -226,13 +229,15 @@ def a_resumed_flow_has_the_same_bits(subject: Any) -> None:
     recipe = subject.recipe()
     whole = flow_of(recipe)
     states = sum(1 for _ in whole)
-    first, second = flow_of(recipe), flow_of(recipe)
+    first = flow_of(recipe)
+    second = flow_of(recipe)
     for _ in islice(first, states // 2):
         pass
     stopped = first.snapshot()
     facts = json.loads(json.dumps(stopped.facts()))
     second.restore(Snapshot.of({k: t.clone() for k, t in stopped.tensors().items()}, facts))
-    expected, got = whole.samples().x, second.run().x
+    expected = whole.samples().x
+    got = second.run().x
     if not torch.equal(expected, got):
         raise FaultError(
             f"the same bits from a flow that was stopped after {states // 2} of {states} steps and built anew",

@@ -266,7 +266,8 @@ def _example(blind: Tensor) -> str:
 
 def _remarks(subject: SamplerSubject, scaled: Tensor, space: Space) -> list[str]:
     """Return remarks on the eigenvalues λ·d of E[θθᵀ]; raise `FaultError` if they are said to be even."""
-    least, largest = float(scaled[0]), float(scaled[-1])
+    least = float(scaled[0])
+    largest = float(scaled[-1])
     spread = f"λ·d of E[θθᵀ] goes from {least:.2g} to {largest:.2g} in {space}"
     even = 0.6 < least <= largest < 1.5  # of so many directions, if it is even
     require(even or not subject.checked.isotropic, "E[θθᵀ] = I/d, as `isotropic = True` says", spread)

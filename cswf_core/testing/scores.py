@@ -137,7 +137,8 @@ def the_order_of_samples_does_not_matter(subject: Scores) -> None:
     }
     for noun, other in others.items():
         for name in scores.keys() | other.keys():
-            a, b = scores.get(name), other.get(name)
+            a = scores.get(name)
+            b = other.get(name)
             near = a is not None and b is not None and abs(a - b) <= 1e-4 * max(abs(a), abs(b))
             require(near, f"{name} of {a} again", f"{b} for another order of {noun} samples")
 
@@ -156,7 +157,8 @@ def identical_sets_score_best(subject: Scores) -> None:
     better = subject.checked.plugin.better
     if not better:
         raise SkipError("it does not say which way its scores get better")
-    best, worst = subject.scores(subject.real), subject.scores(subject.noise)
+    best = subject.scores(subject.real)
+    worst = subject.scores(subject.noise)
     telling = {name: value for name, value in best.items() if value != worst[name]}
     require(bool(telling), "a score that differs for noise", "the same of all, whatever is generated")
     for name, value in telling.items():
@@ -301,7 +303,8 @@ def its_state_comes_back_from_a_checkpoint(subject: Watched) -> None:
         if not hasattr(watcher, "remembered"):
             raise SkipError("it has no `remembered`: nothing of it has to survive a kill")
         flow = flow_of(subject.recipe(), watcher)
-        begin, evolution = _state(watcher), iter(flow)
+        begin = _state(watcher)
+        evolution = iter(flow)
         for _ in range(STEPS):
             next(evolution)
         end = _state(watcher)

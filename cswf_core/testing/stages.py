@@ -169,7 +169,8 @@ def an_upsampling_agrees_with_its_transpose(subject: ScheduleSubject) -> None:
         raise SkipError("all stages run in the data's own space")
     for space, U in maps:
         draw = Key(0, "upsampling").open(dtype=torch.float64)
-        t, x = draw.normal(U.space.dimension, 3), draw.normal(space.dimension, 3)
+        t = draw.normal(U.space.dimension, 3)
+        x = draw.normal(space.dimension, 3)
         up = U.up(t)
         gaps = {
             "U t·x = t·Uᵀx": float(transpose_gap(x, up, U.down(x), t).abs().max()),

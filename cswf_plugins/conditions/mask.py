@@ -127,8 +127,10 @@ class Mask(Observing):
         if self.hidden == "boxes":
             return self._boxes(height, width, count, draw)
         hidden = torch.zeros(height, width, dtype=torch.bool)
-        rows, columns = max(1, round(self.share * height)), max(1, round(self.share * width))
-        top, left = (height - rows) // 2, (width - columns) // 2
+        rows = max(1, round(self.share * height))
+        columns = max(1, round(self.share * width))
+        top = (height - rows) // 2
+        left = (width - columns) // 2
         parts: dict[str, tuple[slice, slice]] = {
             "top": (slice(0, rows), slice(None)),
             "bottom": (slice(height - rows, None), slice(None)),
@@ -140,11 +142,13 @@ class Mask(Observing):
         return hidden.reshape(-1, 1)
 
     def _boxes(self, height: int, width: int, count: int, draw: Draw) -> Tensor:
-        rows, columns = max(1, round(self.share * height)), max(1, round(self.share * width))
+        rows = max(1, round(self.share * height))
+        columns = max(1, round(self.share * width))
         hidden = torch.zeros(height, width, count, dtype=torch.bool, device=draw.device)
         row, column = (torch.arange(n, device=draw.device)[:, None] for n in (height, width))
         for _ in range(self.boxes):
-            top, left = draw.integers(height - rows + 1, count), draw.integers(width - columns + 1, count)
+            top = draw.integers(height - rows + 1, count)
+            left = draw.integers(width - columns + 1, count)
             inside = (row >= top) & (row < top + rows), (column >= left) & (column < left + columns)
             hidden |= inside[0][:, None] & inside[1][None]
         return hidden.reshape(height * width, count)

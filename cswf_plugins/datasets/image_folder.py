@@ -65,7 +65,9 @@ class FolderPixels:
 
     def __init__(self, folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> None:
         self.shape: tuple[int, ...] = (len(files), cut.channels, cut.size, cut.size)
-        self._folder, self._files, self._cut = folder, files, cut
+        self._folder = folder
+        self._files = files
+        self._cut = cut
         name = f"{folder.name}-{_fingerprint(folder, files, cut)}.npy"
         self._cache = data_root(root) / "decoded" / name
         self._pixels = _cached(self._cache, self.shape)
@@ -80,7 +82,8 @@ class FolderPixels:
         """Decode all of them, if the cache does not have them, and keep them there and in memory."""
         if self._pixels is not None:
             return
-        count, cache = f"{len(self._files):,}", self._cache
+        count = f"{len(self._files):,}"
+        cache = self._cache
         log.warning("decoding %s images of %s once; the result is cached in %s", count, self._folder, cache)
         pixels = _decode(self._files, self._cut)
         write_cached(cache, lambda file: np.save(file, pixels, allow_pickle=False))
@@ -129,7 +132,8 @@ def _picture(path: Path, cut: Cut) -> Bytes:
     side = cut.crop or min(width, height)
     if side > min(width, height):
         raise DataError(f"{path} has {width}×{height} pixels, fewer than crop: {side} in one direction")
-    left, top = (width - side) // 2, (height - side) // 2
+    left = (width - side) // 2
+    top = (height - side) // 2
     square = picture.crop((left, top, left + side, top + side))
     resized = square.resize((cut.size, cut.size), Image.Resampling.BICUBIC)
     levels: Bytes = np.asarray(resized, np.uint8).reshape(cut.size, cut.size, cut.channels)

@@ -38,7 +38,8 @@ class IdxImages(PublishedImages):
     SUFFIXES = ("", ".gz")
 
     def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:
-        images, labels = read_idx(files[0], 3), read_idx(files[1], 1)
+        images = read_idx(files[0], 3)
+        labels = read_idx(files[1], 1)
         if images.shape[1:] != (28, 28):
             got = "×".join(map(str, images.shape[1:]))
             raise DataError(f"{files[0]} has images of {got} pixels, not 28×28")

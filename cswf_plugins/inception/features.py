@@ -135,7 +135,8 @@ def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, le
 
     On a CPU, an estimate of the time that `left` images take is printed; none if these are 0.
     """
-    bench, device = comparison.bench, comparison.draw.device
+    bench = comparison.bench
+    device = comparison.draw.device
     file = _note_weights(comparison)
     left = left if device.type == "cpu" else 0
     if bench.share_out is not None and len(images) > BATCH[device.type]:

@@ -121,9 +121,11 @@ def _convolve(
     total = tl.zeros((BM, BN), tl.float32)
     for i in range(taps * blocks):
         tap = i // blocks
-        down, right = tap // columns, tap % columns
+        down = tap // columns
+        right = tap % columns
         c = (i % blocks) * BK + tl.arange(0, BK)
-        y, x = top + down, side + right
+        y = top + down
+        x = side + right
         inside = ((m < pixels) & (y >= 0) & (y < height) & (x >= 0) & (x < width))[:, None]
         there = (o < outputs)[None, :]
         if not EVEN:
@@ -156,12 +158,14 @@ def _enter(
     k = tl.arange(0, 32)
     row = m // out_width
     first = (row // out_height) * image_stride + (row % out_height) * 2 * width + (m % out_width) * 2
-    tap, channel = k // 3, k % 3
+    tap = k // 3
+    channel = k % 3
     offset = channel * channel_stride + (tap // 3) * width + tap % 3
     inside = (m < pixels)[:, None] & (k < 27)[None, :]
     value = tl.load(images + first[:, None] + offset[None, :], mask=inside, other=0.0)
     a = value.to(tl.float16)
-    w_at, there = k[:, None] * OUTPUTS + o[None, :], (k < 27)[:, None]
+    w_at = k[:, None] * OUTPUTS + o[None, :]
+    there = (k < 27)[:, None]
     b = tl.load(w_high + w_at, mask=there, other=0.0)
     total = tl.zeros((BM, OUTPUTS), tl.float32)
     total = tl.dot((value - a.to(tl.float32)).to(tl.float16), b, total)
@@ -191,7 +195,8 @@ def _pool(
         total += float("-inf")
     count = tl.zeros((BM,), tl.float32)
     for tap in range(9):
-        y, x = top + tap // 3, side + tap % 3
+        y = top + tap // 3
+        x = side + tap % 3
         inside = (m < pixels) & (y >= 0) & (y < height) & (x >= 0) & (x < width)
         at = (corner + (tap // 3) * width + tap % 3)[:, None] * x_stride + c[None, :]
         mask = inside[:, None] & there

@@ -55,7 +55,9 @@ class ClassAccuracy(Metric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_accuracy` and, for real images, `class_accuracy_real`."""
-        generated, training, bench = comparison.generated, comparison.training, comparison.bench
+        generated = comparison.generated
+        training = comparison.training
+        bench = comparison.bench
         wanted = labels_of(generated, "class-accuracy", "the generated samples")
         if training is None:
             raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
@@ -103,18 +105,25 @@ class ClassAccuracy(Metric):
 
         Between the two, the share of real images it has not seen that it gets right, and how many these are.
         """
-        bench, held_out = comparison.bench, comparison.held_out
+        bench = comparison.bench
+        held_out = comparison.held_out
         # A stream of its own: what else has been drawn does not change the network.
         key = attrs.evolve(comparison.draw.key, role=f"{comparison.draw.key.role}/classifier")
         draw = key.open(comparison.draw.device)
-        images, labels = bench.images(training), labels_of(training, "class-accuracy", "the training images")
+        images = bench.images(training)
+        labels = labels_of(training, "class-accuracy", "the training images")
         if held_out is not None and held_out.conditions.labels is not None:
-            unseen, right, which = bench.images(held_out), held_out.conditions.labels.cpu(), "held-out ones"
+            unseen = bench.images(held_out)
+            right = held_out.conditions.labels.cpu()
+            which = "held-out ones"
         else:
             order = torch.from_numpy(draw.host.permutation(len(images)))
             apart = order[: max(1, len(images) // 10)]
-            unseen, right, which = images[apart], labels[apart], "that were kept apart"
-            images, labels = images[order[len(apart) :]], labels[order[len(apart) :]]
+            unseen = images[apart]
+            right = labels[apart]
+            which = "that were kept apart"
+            images = images[order[len(apart) :]]
+            labels = labels[order[len(apart) :]]
         if not len(images):
             raise DataError("metric 'class-accuracy' needs at least two training images")
         batch = min(self.batch, len(images))
@@ -215,14 +224,16 @@ class Classifier:
         self, images: Tensor, labels: Tensor, varied: Variation, steps: int, batch: int, draw: Draw
     ) -> Iterator[int]:
         """Learn from bytes, n×C×H×W, and yield the number of steps done after each."""
-        images, labels = images.to(draw.device), labels.to(draw.device)
+        images = images.to(draw.device)
+        labels = labels.to(draw.device)
         optimizer = torch.optim.AdamW(self.parts.parameters(), lr=PEAK, weight_decay=0.01)
         self.parts.train()
         order = torch.empty(0, dtype=torch.long)
         for step in range(steps):
             if len(order) < batch:
                 order = torch.from_numpy(draw.host.permutation(len(images))).to(draw.device)
-            chosen, order = order[:batch], order[batch:]
+            chosen = order[:batch]
+            order = order[batch:]
             share = (step + 1) / (steps + 1)
             optimizer.param_groups[0]["lr"] = PEAK * min(share / RISE, (1 - share) / (1 - RISE))
             guessed = self._logits(varied.apply(_scaled(images[chosen]), draw))

@@ -39,7 +39,8 @@ class ClassFid(InceptionMetric):
         wanted = labels_of(comparison.generated, "class-fid", "the generated samples")
         labelled = labels_of(comparison.real, "class-fid", "the real samples")
         p, q = self.features(comparison)
-        name, scores = self.named("class_fid"), {}
+        name = self.named("class_fid")
+        scores = {}
         spreads: dict[str, Spread] = {}
         present = torch.unique(wanted).tolist()
         for done, c in enumerate(present):

@@ -71,7 +71,8 @@ def relative_distances(distances: Tensor) -> Tensor:
 
     0 where the nearest image is the same; 1 where there is nothing to compare with.
     """
-    first, mean = distances[:, 0], distances.mean(dim=1)
+    first = distances[:, 0]
+    mean = distances.mean(dim=1)
     return torch.where(first == 0, 0.0, (first / mean).nan_to_num(nan=1.0).clamp(max=1.0))
 
 
@@ -158,7 +159,8 @@ class Copies:
     def _chance_of_mirrored(self) -> float:
         """Return the chance of so many mirrored copies: of images beyond the limit, which are drawn alike."""
         ours, theirs = self.mirrored_copies
-        rest, rest_real = self.samples > self.limit, self.control > self.limit
+        rest = self.samples > self.limit
+        rest_real = self.control > self.limit
         mirrored = int((ours & rest).sum())
         mirrored_real = self._independent(int((theirs & rest_real).sum()))
         m = self._independent(int(rest_real.sum()))
@@ -196,8 +198,11 @@ def warnings(
     `nearest` is k; the images are `called` so, and the others `control`. `first`: identical ones are reported
     in this space.
     """
-    n, m, broken = len(copies.samples), len(copies.control), copies.broken(allowed)
-    same, same_real = int(copies.identical.sum()), int((copies.control == 0).sum())
+    n = len(copies.samples)
+    m = len(copies.control)
+    broken = copies.broken(allowed)
+    same = int(copies.identical.sum())
+    same_real = int((copies.control == 0).sum())
     each = []
     if first and same:
         likewise = {"pixels": "byte for byte", "features": "by their features"}.get(where, f"in all {where}")
@@ -332,7 +337,8 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
     images = comparison.bench.images
     mirrored = comparison.mirrored
     nowhere = torch.full_like(samples, -1), torch.full_like(control, -1)
-    own, own_mirrored = list(nowhere), list(nowhere)
+    own = list(nowhere)
+    own_mirrored = list(nowhere)
     if originals is not None:
         completed = attrs.evolve(comparison.generated, x=originals).take(samples).images()
         own[0] = _places(completed, images(training), either_way=mirrored is not None)
@@ -377,7 +383,8 @@ def _hashes(images: Tensor) -> list[int]:
 
 def search(comparison: Comparison, choice: ImageChoice, where: str, to_rows: ToRows) -> Neighbours:
     """Return the neighbours of samples and of control images in one space."""
-    training, mirrored = comparison.training, comparison.mirrored
+    training = comparison.training
+    mirrored = comparison.mirrored
     assert training is not None
     points = to_rows(training, None)
     real = training if comparison.held_out is None else comparison.held_out

@@ -32,7 +32,8 @@ class Fid(InceptionMetric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `fid`, or `fid_clean`."""
-        generated, real = comparison.generated, comparison.real
+        generated = comparison.generated
+        real = comparison.real
         self.check_count(generated, "generated")
         self.check_count(real, "real")
         p, q = (feature_moments(comparison, samples, self.mode) for samples in (generated, real))

@@ -34,11 +34,13 @@ def line_through(x: Tensor, y: Tensor) -> tuple[float, float, float]:
     These are the intercept's standard error, from the points' distances to the line, and R², the share of the
     variance of y that the line explains.
     """
-    centred, mean = x - x.mean(), y.mean()
+    centred = x - x.mean()
+    mean = y.mean()
     squares = float(centred.square().sum())
     slope = float((centred * (y - mean)).sum()) / squares
     residuals = y - mean - slope * centred
-    left, total = float(residuals.square().sum()), float((y - mean).square().sum())
+    left = float(residuals.square().sum())
+    total = float((y - mean).square().sum())
     variance = left / (len(x) - 2) * (1 / len(x) + float(x.mean()) ** 2 / squares)
     return float(mean - slope * x.mean()), math.sqrt(variance), 1 - left / total if total else 1.0
 
@@ -56,10 +58,12 @@ class FidInfinity(InceptionMetric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `fid_infinity`, or `fid_infinity_clean`, and `fid_at.5000`, … as details."""
-        generated, real = comparison.generated, comparison.real
+        generated = comparison.generated
+        real = comparison.real
         self.check_count(real, "real")
         p = features(comparison, generated, self.mode)
-        counts, q = self._counts(*p.shape), feature_moments(comparison, real, self.mode)
+        counts = self._counts(*p.shape)
+        q = feature_moments(comparison, real, self.mode)
         distances = self._distances(comparison, p, q, counts)
         inverse = 1 / torch.tensor(counts, dtype=torch.float64)
         intercept, error, explained = line_through(inverse, torch.tensor(distances).double())
@@ -100,7 +104,8 @@ class FidInfinity(InceptionMetric):
 
     def _distances(self, comparison: Comparison, p: Tensor, q: Moments, counts: list[int]) -> list[float]:
         """Return the FIDs of random parts of features (n×D) against the real ones' moments."""
-        stream, distances = choices(comparison, "generated"), []
+        stream = choices(comparison, "generated")
+        distances = []
         root = root_of(q) if counts[-1] > p.shape[1] else None
         p = p[p.double().sum(dim=1).argsort()]  # so that the parts do not depend on the order of the images
         for done, count in enumerate(counts):

@@ -147,7 +147,8 @@ def _spread(values: Tensor, p: Influences, q: Influences, size: int) -> Spread |
     """Return how sure the mean of subsets' distances is: by the two sets, and by the choice of subsets."""
     if size < LEAST or len(values) < 2:
         return None
-    generated, real = p.values(size), q.values(size)
+    generated = p.values(size)
+    real = q.values(size)
     own = math.hypot(float(generated.std()) / math.sqrt(len(p.sums)), standard_error(values))
     method = f"jackknife over generated and real images, and the error of {len(values)} random subsets"
     spread = Spread(method, own, real, 1 / math.sqrt(len(q.sums)))

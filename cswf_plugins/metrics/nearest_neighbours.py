@@ -82,7 +82,9 @@ class NearestNeighbours(InceptionMetric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `copies` for every space, and as details other shares and distances."""
-        training, mirrored, called = comparison.training, comparison.mirrored, comparison.training_called
+        training = comparison.training
+        mirrored = comparison.mirrored
+        called = comparison.training_called
         if training is None or len(training) < 2:
             raise DataError("metric 'nearest-neighbours' needs two training images or more, to compare with")
         held_out = 0 if comparison.held_out is None else len(comparison.held_out)
@@ -150,7 +152,8 @@ class NearestNeighbours(InceptionMetric):
         return ours, min(control, rows - ours)
 
     def _protocol(self, comparison: Comparison, choice: ImageChoice, known: int, control: str) -> str:
-        called, generated = comparison.training_called, comparison.generated
+        called = comparison.training_called
+        generated = comparison.generated
         searched = f"{known:,} {called}"
         some = "" if len(choice.samples) == len(generated) else f" of {len(generated):,}"
         protocol = (

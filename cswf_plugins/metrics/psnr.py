@@ -35,8 +35,10 @@ class Psnr(Metric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `psnr` and `psnr_best`."""
-        scored, bench = scored_completions(comparison, "psnr"), comparison.bench
-        completed, images = bench.images(scored.completed), bench.images(scored.images)
+        scored = scored_completions(comparison, "psnr")
+        bench = comparison.bench
+        completed = bench.images(scored.completed)
+        images = bench.images(scored.images)
         pairs = zip(torch.split(completed, 4096), torch.split(scored.which, 4096), strict=True)
         values = torch.cat([decibels(some, images[which]) for some, which in pairs])
         each = {"psnr": scored.by_image(values), "psnr_best": scored.largest(values)}
@@ -97,7 +99,8 @@ class Completions:
         An image's number is the mean and what its completions add to it. Completions of one image are alike,
         so their mean is as sure as these numbers say, and not as n independent values would be.
         """
-        mean, count = values.mean(), len(self.images)
+        mean = values.mean()
+        count = len(self.images)
         added = torch.zeros(count, dtype=values.dtype, device=values.device)
         added.index_add_(0, self.which.to(values.device), values - mean)
         return mean + added * count / len(values)
@@ -119,7 +122,8 @@ def scored_completions(comparison: Comparison, metric: str) -> Completions:
 
     Raises `DataError` where nothing was completed.
     """
-    generated, originals = comparison.generated, comparison.originals
+    generated = comparison.generated
+    originals = comparison.originals
     check_completions(generated, metric)
     origin = generated.conditions.origin
     if originals is None or origin is None:

@@ -50,18 +50,22 @@ class SlicedWasserstein(Metric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return the distance; bins of 8-bit images are filled with uniform noise first."""
-        generated, real, draw = comparison.generated, comparison.real, comparison.draw
+        generated = comparison.generated
+        real = comparison.real
+        draw = comparison.draw
         x, target = comparison.alike()
         sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
         together = 1 if sampler is None else sampler.together(real.space)
-        squares, in_parts = [], []
+        squares = []
+        in_parts = []
         parts = []
         if min(len(generated), len(real)) >= 5 * PARTS:
             parts = disjoint_parts(comparison, len(generated), len(real), PARTS)
         size = -(-BATCH // together) * together
         for first in range(0, self.directions, size):
             theta = _directions(sampler, real.space, min(size, self.directions - first), draw)
-            p, q = theta.project(x), theta.project(target)
+            p = theta.project(x)
+            q = theta.project(target)
             weights = 1 if theta.weights is None else theta.weights
             squares.append((_squared_w2(p, q) * weights).double())
             in_parts.append([float((_squared_w2(p[:, i], q[:, j]) * weights).double().sum()) for i, j in parts])
@@ -70,7 +74,8 @@ class SlicedWasserstein(Metric):
         name = self.called
         if generated.bin_width:
             # Another number than that of the particles themselves, which may lie outside of [−1, 1).
-            protocol, name = f"{protocol}, of samples rounded to 8 bits", f"{name}_8bit"
+            protocol = f"{protocol}, of samples rounded to 8 bits"
+            name = f"{name}_8bit"
         distance, spread = _root_mean(
             torch.cat(squares), torch.tensor(in_parts, dtype=torch.float64).sum(dim=0)
         )

@@ -120,11 +120,14 @@ class ConvStack(ProjectionSampler):
             for inputs in (channels, *[width] * (self.patch // 2 - 1))
         ]
         unit = distinct(networks, self.units, outputs, draw)
-        channel, row, column = unit // (rows * columns), unit // columns % rows, unit % columns
+        channel = unit // (rows * columns)
+        row = unit // columns % rows
+        column = unit % columns
         _, rows_inside = around(row, self.patch, self.dilation, rows)
         _, columns_inside = around(column, self.patch, self.dilation, columns)
         filters = gradients(weights, channel, rows_inside[..., :, None] & columns_inside[..., None, :])
-        row, column = row.flatten()[:count], column.flatten()[:count]
+        row = row.flatten()[:count]
+        column = column.flatten()[:count]
         return embed_at(filters.flatten(0, 1)[:count], space, self.dilation, row, column)
 
 

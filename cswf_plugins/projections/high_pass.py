@@ -56,7 +56,8 @@ class HighPass(ProjectionWrapper):
         channels, height, width = space.grid("projection 'high-pass'")
         inner = self.inner(space, count, draw)
         filters = inner.theta.reshape(count, channels, height, width)
-        b, g = self._share(self.local, count, draw), self._share(self.channel, count, draw)
+        b = self._share(self.local, count, draw)
+        g = self._share(self.channel, count, draw)
         if min(height, width) > 1:
             filters = filters - b * torch.nn.functional.avg_pool2d(filters, 3, stride=1, padding=1)
         if channels > 1:

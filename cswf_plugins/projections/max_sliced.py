@@ -59,7 +59,8 @@ class MaxSliced(ProjectionWrapper):
         """Return a sampler that turns its directions by these particles and data (d×n each)."""
         inner = self.of.adapted(space, particles, data, draw) if self.of.adapts else self.of
         n = min(particles.shape[1], data.shape[1])
-        x, y = evenly(particles, n), evenly(data, n)
+        x = evenly(particles, n)
+        y = evenly(data, n)
         return _Turned(of=inner, share=self.share, rounds=self.rounds, x=x, y=y)
 
 

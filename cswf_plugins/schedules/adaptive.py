@@ -44,6 +44,7 @@ class Adaptive(Pyramid):
         n = self.window
         if len(distances) < max(2 * n, scaled(self.shortest, self.scale)):
             return False
-        earlier, later = distances[-2 * n : -n], distances[-n:]
+        earlier = distances[-2 * n : -n]
+        later = distances[-n:]
         error = math.sqrt((statistics.variance(earlier) + statistics.variance(later)) / n)
         return statistics.fmean(earlier) - statistics.fmean(later) <= self.noise * error

@@ -62,7 +62,8 @@ class Entry(Written):
         match = _ENTRY.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"must be {cls.form}, got '{excerpt(text)}'")
-        sizes, behind = match[3], match[4]
+        sizes = match[3]
+        behind = match[4]
         got = f"got '{excerpt(text)}'"
         height, width = (_size(side, got) for side in match.group(1, 2))
         patches: list[Patch] = []
