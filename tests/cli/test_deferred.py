@@ -1,4 +1,4 @@
-"""Commands that only read recipes and plugins do not import PyTorch, and work where something else does."""
+"""Commands that only read recipes and plugins import neither PyTorch nor NumPy, and work where others do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for words in (
         except SystemExit as ended:
             assert not ended.code
     assert printed.getvalue(), words
-    assert "torch._C" not in sys.modules, words
+    assert not {"torch._C", "numpy._core"} & set(sys.modules), words
 """
 USING = """
 import sys
@@ -47,7 +47,7 @@ assert isinstance(Tensor(), Alias) and not isinstance(3, Alias)
 """
 
 
-def test_commands_that_read_do_not_import_pytorch(tmp_path):
+def test_commands_that_read_import_neither_pytorch_nor_numpy(tmp_path):
     environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
     done = completed(PYTHON, "-c", READING, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -76,6 +76,27 @@ def test_whatever_uses_pytorch_gets_it(use, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     done = completed(PYTHON, tmp_path / "using.py", env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    assert done.returncode == 0, done.stderr
+
+
+NUMBERS = """
+from cswf_core.cli import deferred
+
+deferred.defer()
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Small = np.uint8
+assert deferred.is_deferred("numpy") and not isinstance(3, np.ndarray)
+assert isinstance(np.zeros(2), np.ndarray)
+assert not deferred.is_deferred("numpy") and deferred.is_deferred("torch")
+assert Small is np.uint8 and Bytes is NDArray and NDArray[Small]
+"""
+
+
+def test_whatever_uses_numpy_gets_it_and_pytorch_waits(tmp_path):
+    done = completed(PYTHON, "-c", NUMBERS, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Registry
+from cswf_core.plugins.registry import class_fault
 from cswf_core.recipe.sections import recipe_schema
 from tests.plugins.conftest import GOOD
 
@@ -25,6 +26,10 @@ def test_built_ins_come_through_the_door(registry):
     kinds = {"projection", "cdf", "condition", "schedule", "coordinates", "dataset", "metric", "observer"}
     assert {kind for kind, _ in owners} == kinds
     assert not registry.broken
+
+
+def test_the_classes_of_built_ins_are_as_those_of_others_must_be(registry):
+    assert [fault for plugin in registry.plugins if (fault := class_fault(plugin.factory))] == []
 
 
 def test_an_installed_plugin_is_found_with_its_distribution_and_version(install):
