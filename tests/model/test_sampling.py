@@ -42,8 +42,8 @@ def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bi
     heard = []
     parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
     assert torch.equal(parts.x, many.x)
-    assert heard[0] == ("sampling", 1, 3 * 40)
-    assert heard[-1] == ("sampling", 3 * 40, 3 * 40)
+    assert heard[0] == ("sampling", 1, 3 * 12)
+    assert heard[-1] == ("sampling", 3 * 12, 3 * 12)
 
 
 @pytest.mark.parametrize("count", [10, 100, 997])
@@ -143,7 +143,7 @@ def test_an_unconditional_model_takes_neither_labels_nor_vectors(tmp_path):
 
 
 def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
-    saving(tmp_path, "toy-cswf", "schedule.steps=60").run()
+    saving(tmp_path, "toy-cswf", "schedule.steps=30", "particles.count=500").run()
     model = load_model(tmp_path)
     y = model.data().conditions.vectors[0]
     low, high = (float(y.quantile(level)) for level in (0.2, 0.8))
