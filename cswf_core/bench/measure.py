@@ -46,7 +46,7 @@ class PartCost:
     flops: float = 0.0
 
     def document(self, ceilings: Document, steps: int = 1) -> Document:
-        """Return the cost of one of so many steps, with the shares of the device's limits that it reaches."""
+        """Return the cost of one of `steps` steps, and what share of the device's limits it reaches."""
         ms = self.milliseconds / steps
         moved = self.bytes / steps
         flops = self.flops / steps
@@ -132,7 +132,7 @@ def measure(
     or a few more are timed part by part. `ceilings` are those of `measure_ceilings`.
     """
     reuse = 1 if recipe.reuse == "all" else recipe.reuse
-    part_steps = math.ceil(5 / reuse) * reuse  # each set of directions is drawn once in so many steps
+    part_steps = math.ceil(5 / reuse) * reuse  # each set of directions is drawn once in `reuse` steps
     # One step more than are taken: a flow looks at its numbers in the last step of a stage.
     planned = warmup + steps + WARMUP_PARTS * reuse + part_steps + 1
     single = SingleStage(recipe.schedule.part, stage, planned)
@@ -212,7 +212,7 @@ def time_naive(d: int, M: int, N: int, H: int, device: torch.device) -> tuple[li
 
 
 def time_parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dict[str, PartCost]:
-    """Return the cost of each part of so many steps, by a stopwatch in the flow, in the order of a step."""
+    """Return the cost of each part of `steps` steps, by a stopwatch in the flow, in the order of a step."""
     flow.clock = Stopwatch(flow.device)
     for _ in range(WARMUP_PARTS * reuse):  # parts that are one kernel otherwise are compiled on their own
         next(evolution)
@@ -265,6 +265,7 @@ def measure_ceilings(device: torch.device) -> Document:
 
 
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:
+    """Return the median time of some work."""
     durations(device, work, 2)  # libraries are loaded and caches filled the first time
     return statistics.median(durations(device, work, 9)) / 1e3
 
@@ -314,9 +315,12 @@ def peak(device: torch.device) -> int:
 def as_text(result: Document) -> str:
     """Return a result as lines and a table of parts."""
     sizes = result["sizes"]
+    device = result["device"]
+    threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
+    several = f", {sizes['ranks']} ranks: this is the first's part of a step" if sizes["ranks"] > 1 else ""
     choices = ("projection", "cdf", "condition", "precision", "products")
     lines = [
-        _title(result),
+        f"{result['recipe']} on {device['name']}{threads}{several}",
         f"M {sizes['particles']:,}  N {sizes['data']:,}  H {sizes['directions']:,}  "
         f"d {times(sizes['shape'])}  stage {result['stage']}  d_k {sizes['stage_dimension']:,}",
         ", ".join(f"{kind} {result[kind]}" for kind in choices),
@@ -334,14 +338,6 @@ def as_text(result: Document) -> str:
     return "\n".join(lines)
 
 
-def _title(result: Document) -> str:
-    device = result["device"]
-    threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
-    ranks = result["sizes"]["ranks"]
-    several = f", {ranks} ranks: this is the first's part of a step" if ranks > 1 else ""
-    return f"{result['recipe']} on {device['name']}{threads}{several}"
-
-
 def _parts_table(result: Document) -> str:
     headings = ("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate")
     total = math.fsum(cost["ms"] for cost in result["parts"].values())
@@ -349,19 +345,14 @@ def _parts_table(result: Document) -> str:
         (name, _ms(cost["ms"]), f"{cost['ms'] / total:.1%}", *_work(cost))
         for name, cost in result["parts"].items()
     ]
-    whole = result["step"]
-    return _render(headings, [*lines, ("whole step", _ms(whole["ms"]), "", *_work(whole))])
+    whole = ("whole step", _ms(result["step"]["ms"]), "", *_work(result["step"]))
+    return in_letters(table(headings, [*lines, whole], others="right"), width=200)
 
 
 def _work(cost: Document) -> tuple[str, str, str, str]:
     moved = (f"{_unit(cost['bytes'])}B", f"{cost['bandwidth_fraction']:.1%}") if cost["bytes"] else ("", "")
     done = (f"{_unit(cost['flops'])}FLOP", f"{cost['matrix_fraction']:.1%}") if cost["flops"] else ("", "")
     return *moved, *done
-
-
-def _render(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table as text: the first column is of names, the others of numbers."""
-    return in_letters(table(headings, lines, others="right"), width=200)
 
 
 def _ms(milliseconds: float) -> str:

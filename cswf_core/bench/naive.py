@@ -41,12 +41,11 @@ def naive_step(z: Tensor, data: Tensor, thetas: Iterable[Tensor], eta: float) ->
     return z + update * (eta / H)  # move: X ← X + η/H Σ_h δ_h θ_h
 
 
-def random_directions(
-    count: int, d: int, generator: torch.Generator, rows: int = DIRECTIONS_AT_A_TIME
-) -> Iterator[Tensor]:
-    """Yield `count` directions of ℝ^d, at most `rows` at a time: normal numbers scaled to unit length."""
-    for first in range(0, count, rows):
-        theta = torch.randn(min(rows, count - first), d, generator=generator, device=generator.device)
+def random_directions(count: int, d: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield `count` directions of ℝ^d, some at a time: normal numbers scaled to unit length."""
+    for first in range(0, count, DIRECTIONS_AT_A_TIME):
+        rows = min(DIRECTIONS_AT_A_TIME, count - first)
+        theta = torch.randn(rows, d, generator=generator, device=generator.device)
         yield theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)
 
 

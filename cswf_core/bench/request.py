@@ -124,25 +124,24 @@ class BenchRequest:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return (C, H, W) of `3x32x32`, or (d,) of `64`."""
-    return _numbers(
-        text, (1, 3), f"shape '{excerpt(text)}' must be CxHxW as in 3x32x32, or one number for points"
-    )
+    sizes = _numbers(text)
+    if len(sizes) not in (1, 3):
+        raise RunError(f"shape '{excerpt(text)}' must be CxHxW as in 3x32x32, or one number for points")
+    return sizes
 
 
 def parse_resolution(text: str) -> tuple[int, int]:
     """Return (k, k) of `16`, or (h, w) of `16x12`."""
-    sizes = _numbers(
-        text, (1, 2), f"resolution '{excerpt(text)}' must be one number as in 16, or HxW as in 16x12"
-    )
+    sizes = _numbers(text)
+    if len(sizes) not in (1, 2):
+        raise RunError(f"resolution '{excerpt(text)}' must be one number as in 16, or HxW as in 16x12")
     return sizes[0], sizes[-1]
 
 
-def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
-    """Return the numbers of `3x32x32` or `3×32×32`, all from 1 on; raise `RunError` for anything else."""
-    numbers = [whole_number(part) for part in re.split("[x×]", text)]
-    if len(numbers) not in lengths or not all(numbers):
-        raise RunError(fault)
-    return tuple(number for number in numbers if number is not None)
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of `3x32x32` or `3×32×32`; none unless all are 1 or more."""
+    numbers = [whole_number(part) or 0 for part in re.split("[x×]", text)]
+    return tuple(numbers) if all(numbers) else ()
 
 
 def times(sizes: Sequence[int]) -> str:

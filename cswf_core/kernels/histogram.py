@@ -26,7 +26,9 @@ def counted(rows: Rows, bins: int) -> Tensor:
     if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
         from cswf_core.kernels.gpu import histogram
 
-        below: Tensor = histogram.counted(rows if rows.places is None else rows.written(), bins)
+        if rows.places is not None:  # which the kernel does not know
+            rows = Rows(rows.read(), rows.low, rows.high)
+        below: Tensor = histogram.counted(rows, bins)
         return below
     H, _ = rows.values.shape
     # Clamped as whole numbers: then even NaN has a bin, and the flow lives to say what went wrong.

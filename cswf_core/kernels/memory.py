@@ -32,8 +32,8 @@ def _installed(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def require_memory(size: int, wanted: str, remedy: str, device: torch.device | None = None) -> None:
-    """Raise `OutOfMemoryError` if a device has less memory than is about to be allocated.
+def require_memory(size: int, wanted: str, remedy: str) -> None:
+    """Raise `OutOfMemoryError` if this machine has less memory than is about to be allocated.
 
     An allocation that is far too large may fail in many ways, or succeed, and the process is killed when it is
     filled.
@@ -42,14 +42,11 @@ def require_memory(size: int, wanted: str, remedy: str, device: torch.device | N
         size: The bytes to be allocated.
         wanted: What they are for, in the plural.
         remedy: What the user can do.
-        device: The device; this machine if left out.
     """
-    device = torch.device("cpu") if device is None else device
-    installed = _installed(device)
+    installed = _installed(torch.device("cpu"))
     if size > installed:
-        whose = "this machine" if device.type == "cpu" else str(device)
         raise OutOfMemoryError(
-            f"{wanted} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(installed)}; {remedy}"
+            f"{wanted} need {bytes_in_words(size)}, and this machine has {bytes_in_words(installed)}; {remedy}"
         )
 
 

@@ -51,31 +51,18 @@ class Stream:
 
 def uniform(stream: Stream, first: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the numbers of `count` counters from `first` on, uniform in [0, 1): 4 each, 2 in float64."""
-    if gpu.usable(device):
-        kind = "uniform64" if dtype == torch.float64 else "uniform"
-        return _on_gpu(kind, stream, first, count, dtype, device)
-    return _in_pieces(uniforms, stream, first, count, dtype, device)
+    kind = "uniform64" if dtype == torch.float64 else "uniform"
+    return _drawn(kind, uniforms, stream, first, count, dtype, device)
 
 
 def normal(stream: Stream, first: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the numbers of `count` counters from `first` on, N(0, 1): 4 each, 2 in float64."""
-    if gpu.usable(device) and dtype == torch.float32:
-        return _on_gpu("normal", stream, first, count, dtype, device)
-    return _in_pieces(normals, stream, first, count, dtype, device)
+    kind = "normal" if dtype == torch.float32 else None
+    return _drawn(kind, normals, stream, first, count, dtype, device)
 
 
-def _on_gpu(
-    kind: str, stream: Stream, first: int, count: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return the numbers of `count` counters from `first` on, by one kernel."""
-    from cswf_core.kernels.gpu.philox import drawn
-
-    like = torch.empty(0, dtype=dtype, device=device)
-    numbers: Tensor = drawn(kind, (stream.key, stream.upper), first, count, like, stream.stored)
-    return numbers
-
-
-def _in_pieces(
+def _drawn(
+    kind: str | None,
     make: Callable[[Tensor, torch.dtype], Tensor],
     stream: Stream,
     first: int,
@@ -83,7 +70,17 @@ def _in_pieces(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Return what `make` makes of the words of `count` counters from `first` on, some counters at a time."""
+    """Return the numbers of `count` counters from `first` on.
+
+    On a GPU, one kernel draws them if there is one of this kind; elsewhere `make` makes them of the words of
+    some counters at a time.
+    """
+    if kind is not None and gpu.usable(device):
+        from cswf_core.kernels.gpu.philox import drawn
+
+        like = torch.empty(0, dtype=dtype, device=device)
+        numbers: Tensor = drawn(kind, (stream.key, stream.upper), first, count, like, stream.stored)
+        return numbers
     if stream.stored is not None:
         raise NotRepeatableError(f"there is no kernel that draws such numbers in {dtype}")
     if count <= COUNTERS_AT_A_TIME:

@@ -68,10 +68,6 @@ class Rows:
             values = torch.addcmul(values, self.noise[:, None], self._circle(values))
         return values
 
-    def written(self) -> Rows:
-        """Return the rows with all that is added written into the values, for kernels that know no `places`."""
-        return Rows(self.read(), self.low, self.high)
-
     def _circle(self, like: Tensor) -> Tensor:
         """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
         H, n = like.shape

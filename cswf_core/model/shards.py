@@ -88,7 +88,7 @@ class ShardJob:
 
 
 def _files(folder: Path, count: int) -> dict[Path, range]:
-    """Return the shards of so many samples, and the numbers of the samples in each."""
+    """Return the shards of `count` samples, and the numbers of the samples in each."""
     firsts = range(0, count, SAMPLES_PER_SHARD)
     samples = [range(first, min(first + SAMPLES_PER_SHARD, count)) for first in firsts]
     return {folder / f"samples-{number:05}.npz": own for number, own in enumerate(samples)}

@@ -137,12 +137,8 @@ class ModelWriter:
                 sha256 = bytes(row.tolist()).hex()
                 refuse_changed(path, sha256)
                 steps = read_shard(path)
-                size = path.stat().st_size
-                self._full.append(
-                    TableShard(
-                        file=path.name, bytes=size, sha256=sha256, stage=steps[0].stage, steps=len(steps)
-                    )
-                )
+                facts = {"bytes": path.stat().st_size, "stage": steps[0].stage, "steps": len(steps)}
+                self._full.append(TableShard(file=path.name, sha256=sha256, **facts))
             tail = int(state["tail"])
             path = shard_file(self.folder, len(self._full))
             self._open = read_shard(path)[:tail] if tail else []

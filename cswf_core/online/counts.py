@@ -121,10 +121,6 @@ class Counts:
                 rows = slice(first, min(first + step, directions.count))
                 tally.rows(rows).add(self.fixed_point.values(directions.rows(rows), samples))
 
-    def stage(self, index: int, sampler: DirectionSampler, reuse: int | None, cdf: CheckedCDF) -> StageData:
-        """Return a stage's counts where its directions are drawn."""
-        return CountedData(self, index, sampler, Draws(reuse, self.sets), cdf)
-
     def tensors(self) -> dict[str, Tensor]:
         """Return all counts, to be kept; see `of_tensors`."""
         named = [attrs.asdict(tally) for tally in self.tallies]
@@ -173,10 +169,10 @@ class CountedData(StageData):
     unfollowed = "counts of data along directions that stay do not"
 
     def __init__(
-        self, counts: Counts, stage: int, sampler: DirectionSampler, draws: Draws, cdf: CheckedCDF
+        self, counts: Counts, stage: int, sampler: DirectionSampler, reuse: int | None, cdf: CheckedCDF
     ) -> None:
         """Offer the counts along all sets of a stage's directions, which are the same in every round."""
-        self.draws = draws
+        self.draws = Draws(reuse, counts.sets)
         self.direction_stage = stage
         self._directions = sampler.stage.directions
         self._dtype = sampler.like.dtype
@@ -218,10 +214,10 @@ class Tally:
     """The level r of each row, whose bins are 2^r wide: H, int64."""
 
     @classmethod
-    def empty(cls, H: int, bins: int, device: torch.device | str = "cpu") -> Tally:
+    def empty(cls, H: int, bins: int) -> Tally:
         """Return a tally of no values."""
-        start = torch.zeros(H, dtype=torch.int64, device=device)
-        return cls(torch.zeros(H, bins, dtype=torch.int32, device=device), start, torch.zeros_like(start))
+        start = torch.zeros(H, dtype=torch.int64)
+        return cls(torch.zeros(H, bins, dtype=torch.int32), start, torch.zeros_like(start))
 
     @staticmethod
     def size(H: int, bins: int) -> int:

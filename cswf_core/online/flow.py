@@ -19,7 +19,7 @@ from cswf_core.flow.setup import Steps
 from cswf_core.flow.stage import StageData, Strata
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, LinearMap, Space
-from cswf_core.online.counts import Counts, FixedPoint
+from cswf_core.online.counts import CountedData, Counts, FixedPoint
 from cswf_core.ranks import Share
 
 
@@ -104,7 +104,7 @@ class OnlineFlow(Flow):
         """Return the counts of all data along the directions of the stage."""
         self._counts.move_to(sampler.like.device)
         number = self.position.stage % len(self.setup.round)
-        return self.counts().stage(number, sampler, self.settings.reuse, self.parts.cdf)
+        return CountedData(self.counts(), number, sampler, self.settings.reuse, self.parts.cdf)
 
     def _admitted(self, new: Dataset) -> Dataset:
         """Return new data with the numbers that their classes have here; refuse what does not fit."""

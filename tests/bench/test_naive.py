@@ -59,9 +59,9 @@ def test_it_does_not_depend_on_how_directions_are_cut_into_chunks():
 
 
 def test_directions_have_unit_length_and_there_are_as_many_as_asked_for():
-    chunks = list(random_directions(25, 4, torch.Generator().manual_seed(0), rows=10))
-    assert [len(chunk) for chunk in chunks] == [10, 10, 5]
-    torch.testing.assert_close(torch.linalg.vector_norm(torch.cat(chunks), dim=1), torch.ones(25))
+    chunks = list(random_directions(1100, 4, torch.Generator().manual_seed(0)))
+    assert [len(chunk) for chunk in chunks] == [512, 512, 76]
+    torch.testing.assert_close(torch.linalg.vector_norm(torch.cat(chunks), dim=1), torch.ones(1100))
 
 
 def test_its_times_are_positive_and_tf32_is_left_as_it_was():

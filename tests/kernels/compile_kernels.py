@@ -38,17 +38,13 @@ def kernels(shared_memory: int):
     """Yield each kernel with its arguments' types, its constants in the forms it is used in, and stages."""
     work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.VALUES_AT_A_TIME, "SHARED": True}
     work["THREADS"] = 32 * histogram.WARPS
-    for name, forms in (
-        ("COUNTS", ADDED[::3]),
-        ("COMPOSES", ADDED[:1]),
-        ("LOOKS_UP", ADDED[::3]),
-        (None, ADDED),
-    ):
+    parts = ("COUNTS", "COMPOSES", "LOOKS_UP")
+    for name, forms in zip((*parts, None), (ADDED[::3], ADDED[:1], ADDED[::3], ADDED), strict=True):
         for added in forms:  # neither or both, and where all is done each by itself, too
-            does = {part: name in (part, None) for part in ("COUNTS", "COMPOSES", "LOOKS_UP")}
+            does = {part: name in (part, None) for part in parts}
             yield histogram._transport, TRANSPORT, {**does, "TAILED": name is None, **added, **work}
     for table, pairs, bins in ((HALF, WHOLE, 4096), (REAL, LONG, 2048)):
-        form = {**dict.fromkeys(("COUNTS", "COMPOSES", "LOOKS_UP"), True), **ADDED[-1], **work}
+        form = {**dict.fromkeys(parts, True), **ADDED[-1], **work}
         more = {"TAILED": True, "B": bins, "ROUNDS": 13}
         yield histogram._transport, {**TRANSPORT, "table": table, "pairs": pairs}, {**form, **more}
     for kind, out in (("uniform", REAL), ("normal", REAL), ("uniform64", "*fp64")):
@@ -126,39 +122,28 @@ def packing_kernels():
     geometry = dict.fromkeys(("H", "d", "height", "width", "dilation", "side"), "i32")
     source = {"values": REAL, "scale": REAL, "row": LONG, "column": LONG, **geometry}
     several = {"filters": REAL, "factor": REAL, "scales": REAL, "channels": "i32", **source}
-    for scaled in (False, True):
-        yield boxes._lengths, several, {"SCALED": scaled, "MANY": 8, "BLOCK": 256}
     yield boxes._order, {"key": WHOLE, "order": LONG, "H": "i32"}, {"MANY": 32, "OTHERS": 256}
-    found = {"touched": "*i8", "starts": WHOLE, "lengths": WHOLE, "width": "i32", "depth": "i32"}
-    yield boxes._cover, found, {"WIDE": 32, "CHUNK": 2048}
-    for name in ("keys", "touched", "pack"):
-        for flag in (False, True):
-            kind = {"PATCHES": flag, "SCALED": flag}
-            middle = {"position": REAL, "rank": LONG, "key": WHOLE, "grid_width": "i32"}
-            order = {"order": LONG, "count": "i32"}
-            if name == "keys":
-                yield boxes._keys, {**source, **middle}, {**kind, "BLOCK_D": 1024}
-            elif name == "touched":
-                marks = {"along": LONG, "place": LONG, "by_tile": "*i8", "by_piece": "*i8"}
-                widths = {"tile_width": "i32", "piece_width": "i32"}
-                yield (
-                    boxes._touched,
-                    {**source, **order, **marks, **widths},
-                    {**kind, "TILE": TILE if flag else LOW_TILE, "PIECE": LOW_TILE if flag else TILE},
-                )
-            else:
-                packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}
-                yield (
-                    boxes._pack,
-                    {**source, **order, **packs},
-                    {**kind, "ACROSS": flag, "ROWS": TILE if flag else LOW_TILE, "WIDE": 32},
-                )
+    boxed = {"starts": WHOLE, "lengths": WHOLE, "depth": "i32"}
+    yield boxes._cover, {"touched": "*i8", "width": "i32", **boxed}, {"WIDE": 32, "CHUNK": 2048}
+    middle = {"position": REAL, "rank": LONG, "key": WHOLE, "grid_width": "i32"}
+    order = {"order": LONG, "count": "i32"}
+    marks = {"along": LONG, "place": LONG, "by_tile": "*i8", "by_piece": "*i8"}
+    marked = {**source, **order, **marks, "tile_width": "i32", "piece_width": "i32"}
+    packed = {**source, **order, **boxed, "coordinates": LONG, "out": HALF}
+    for flag, rows, others in ((False, LOW_TILE, TILE), (True, TILE, LOW_TILE)):
+        kind = {"PATCHES": flag, "SCALED": flag}
+        yield boxes._lengths, several, {"SCALED": flag, "MANY": 8, "BLOCK": 256}
+        yield boxes._keys, {**source, **middle}, {**kind, "BLOCK_D": 1024}
+        yield boxes._touched, marked, {**kind, "TILE": rows, "PIECE": others}
+        yield boxes._pack, packed, {**kind, "ACROSS": flag, "ROWS": rows, "WIDE": 32}
 
 
 def simplest_and_fullest(shared_memory: int):
     """Yield the first form of each kernel, in which it does least, and the last, in which it does most."""
-    for _, forms in itertools.groupby(kernels(shared_memory), key=lambda form: form[0].__name__):
-        first, *others = forms
+    by_name = {}
+    for form in kernels(shared_memory):
+        by_name.setdefault(form[0].__name__, []).append(form)
+    for first, *others in by_name.values():
         yield from (first, *others[-1:])
 
 

@@ -45,7 +45,9 @@ def test_a_set_has_distance_0_to_itself_also_where_its_covariance_is_singular():
         assert frechet_distance(p, p) == pytest.approx(0, abs=1e-5 * float(p.covariance.trace()))
 
 
+@pytest.mark.slow
 def test_it_is_clean_fid_s_where_that_works():
+    """Importing clean-fid takes ten seconds."""
     fid = pytest.importorskip("cleanfid.fid")
     p, q = rows(600, 40, 2), rows(500, 40, 3)
     try:

@@ -37,22 +37,17 @@ def test_every_value_is_counted_once_and_in_its_bin(n, bins, seed):
     assert (below[:, 1:-1] - wanted).abs().max() <= 1  # a value on an edge
 
 
-def test_level_and_value_undo_each_other_where_there_are_values_and_levels_end_at_0_and_1():
-    fit = Histogram(bins=64).fit(values(4, 5000))
+def test_level_and_value_undo_each_other_where_there_are_values_and_end_at_0_and_1_and_the_extremes():
+    q = values(4, 5000)
+    fit = Histogram(bins=64).fit(q)
     levels = torch.linspace(0, 1, 201).double().expand(4, 201)
-    torch.testing.assert_close(fit.cdf(fit.icdf(levels)), levels)
+    quantiles = fit.icdf(levels)
+    torch.testing.assert_close(fit.cdf(quantiles), levels)
+    torch.testing.assert_close(quantiles[:, [0, -1]], torch.stack([q.amin(dim=1), q.amax(dim=1)], dim=1))
     z = torch.linspace(-1, 1, 50).double().expand(4, 50)
     torch.testing.assert_close(fit.icdf(fit.cdf(z)), z)
     beyond = torch.tensor([[-1e6, 1e6]] * 4).double()
     assert torch.equal(fit.cdf(beyond), torch.tensor([[0.0, 1.0]] * 4).double())
-
-
-def test_quantiles_are_monotone_and_end_at_the_extremes():
-    q = values(3, 1000)
-    knots = Histogram(bins=128).fit(q).icdf(torch.linspace(0, 1, 64, dtype=q.dtype).expand(3, -1))
-    assert (knots.diff(dim=1) >= 0).all()
-    torch.testing.assert_close(knots[:, 0], q.amin(dim=1))
-    torch.testing.assert_close(knots[:, -1], q.amax(dim=1))
 
 
 @pytest.mark.parametrize(("M", "N"), [(4000, 4000), (3000, 5000), (5000, 2000)])
@@ -65,13 +60,6 @@ def test_transport_is_that_of_sorted_values_up_to_a_bin(M, N):
         inner = (p > p.quantile(0.05)) & (p < p.quantile(0.95))
         assert float((image - exact).abs()[inner].max()) < 3 * bin_width + 0.03
         assert float((image - exact).square().mean().sqrt()) < bin_width + 0.02
-
-
-def test_a_gaussian_goes_to_a_gaussian_by_its_known_map():
-    p, q = values(3, 60_000), values(3, 60_000, 1) * 3 - 2
-    image = Histogram(bins=1024).transport(p, Histogram(bins=1024).fit(q))
-    inner = p.abs() < 1.5
-    torch.testing.assert_close(image[inner], (3 * p - 2)[inner], atol=0.08, rtol=0)
 
 
 def test_extremes_go_to_extremes_and_a_spike_to_its_place():
@@ -88,7 +76,7 @@ def test_extremes_go_to_extremes_and_a_spike_to_its_place():
     n=st.integers(1, 200),
     copies=st.integers(1, 3),
     bins=st.sampled_from([2, 16, 128]),
-    tail=st.sampled_from([0.0, 0.01, 0.25]),
+    tail=st.sampled_from([0.0, 0.01, 0.05, 0.25]),
     far=st.lists(st.floats(-40, 40), max_size=3),
     seed=st.integers(0, 99),
 )
@@ -131,16 +119,6 @@ def test_no_value_goes_into_a_gap_of_the_data_that_parts_them_as_an_edge_does():
     assert ((image.abs() > 5 - width) & (image.sign() == p.sign())).all()
 
 
-def test_a_value_beyond_the_counted_range_is_pulled_back_to_the_datas_extreme():
-    p, q = values(1, 2000), values(1, 2000, 1)
-    estimator = Histogram(bins=256)
-    through = estimator.between(estimator.fit(p), estimator.fit(q))
-    far = torch.tensor([[-50.0, 50.0]]).double()
-    rows = Rows(far.clone(), p.amin(dim=1), p.amax(dim=1))
-    through.displace(rows)
-    torch.testing.assert_close(far + rows.values, torch.stack([q.amin(dim=1), q.amax(dim=1)], dim=1))
-
-
 def test_the_noise_is_even_and_different_in_each_row():
     rows = Rows(torch.zeros(3, 10_000), -torch.ones(3), torch.ones(3), noise=torch.tensor([1.0, 1.0, 0.5]))
     noise = rows.read()
@@ -150,9 +128,13 @@ def test_the_noise_is_even_and_different_in_each_row():
     assert not torch.equal(noise[0], noise[1])
 
 
-def test_a_number_of_bins_that_is_no_power_of_two_is_refused_with_one_that_is():
-    with pytest.raises(ValueError, match="bins must be a power of two, such as 256, got 300"):
-        Histogram(bins=300)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"bins": 300}, "bins must be a power of two, such as 256, got 300"), ({"tail": 0.3}, "tail must be")],
+)
+def test_a_number_of_bins_is_a_power_of_two_and_a_tail_at_most_a_quarter(given, said):
+    with pytest.raises(ValueError, match=said):
+        Histogram(**given)
 
 
 TAILS = [0.01, 0.05, 0.25]
@@ -247,16 +229,12 @@ def test_the_outermost_particle_no_longer_goes_to_the_outermost_image():
 def test_a_gaussian_goes_to_a_gaussian_by_its_known_map_in_the_tails_too(tail):
     p, q = values(3, 60_000), values(3, 60_000, 1) * 3 - 2
     got = image(p, q, tail, 1024)
+    inner = p.abs() < 1.5
+    torch.testing.assert_close(image(p, q, 0.0, 1024)[inner], (3 * p - 2)[inner], atol=0.08, rtol=0)
     outermost = p.abs() > 3
     missed, before = ((each - 3 * p + 2)[outermost].square().mean() for each in (got, image(p, q, 0.0, 1024)))
     assert float(missed) ** 0.5 < 0.35
     assert float(missed) < 0.8 * float(before)
-
-
-@pytest.mark.parametrize("tail", TAILS)
-def test_values_that_are_where_they_should_be_stay(tail):
-    p = torch.linspace(-2, 3, 6400).double().expand(2, -1) + 0.0
-    torch.testing.assert_close(image(p, p, tail, 64), p, atol=1e-9, rtol=0)
 
 
 def test_without_a_tail_nothing_is_straightened():
@@ -275,7 +253,7 @@ def test_without_a_tail_nothing_is_straightened():
     assert Histogram(tail=0.01).extrapolates
 
 
-@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("tail", [0.0, *TAILS])
 def test_a_value_beyond_the_counted_range_goes_where_the_range_ends(tail):
     p, q = values(2, 2000), skewed(2, 2000, 1)
     estimator = Histogram(bins=256, tail=tail)
@@ -283,7 +261,7 @@ def test_a_value_beyond_the_counted_range_goes_where_the_range_ends(tail):
     far = torch.tensor([[-50.0, 50.0]] * 2).double()
     rows = Rows(far.clone(), p.amin(dim=1), p.amax(dim=1))
     through.displace(rows)
-    ends = image(p, q, tail)
+    ends = image(p, q, tail) if tail else q
     torch.testing.assert_close(far + rows.values, torch.stack([ends.amin(dim=1), ends.amax(dim=1)], dim=1))
 
 
@@ -340,8 +318,3 @@ def test_a_flow_with_tails_gets_nearer_and_is_another():
     states = {tail: list(flow) for tail, flow in flows.items()}
     assert states[0.05][-1].distance < 0.5 * states[0.05][0].distance
     assert not torch.equal(flows[0.0].samples().x, flows[0.05].samples().x)
-
-
-def test_a_tail_is_at_most_a_quarter():
-    with pytest.raises(ValueError, match="tail must be"):
-        Histogram(tail=0.3)

@@ -90,14 +90,6 @@ def test_equal_values_and_constant_rows_give_finite_maps():
     assert torch.isfinite(Sorted().fit(p).cdf(p)).all()
 
 
-def test_quantiles_span_each_row():
-    fitted = Sorted(rank="half").fit(rows(3, 100))
-    knots = fitted.icdf(torch.linspace(0, 1, 9, dtype=torch.float64).expand(3, -1))
-    assert knots.shape == (3, 9)
-    assert torch.equal(knots[:, [0, -1]], fitted.ordered[:, [0, -1]])
-    assert (knots.diff(dim=1) >= 0).all()
-
-
 def released_level(values: list[float], z: float) -> float:
     """The released code's level of z among values, by its rule for one number."""
     ordered, n = sorted(values), len(values)

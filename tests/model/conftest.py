@@ -38,7 +38,7 @@ def digits_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> 
     """The model of a short run of the demo, by class."""
 
     def fill(folder: Path) -> None:
-        saving(folder / "model", "digits", "schedule.steps=40").run()
+        saving(folder / "model").run()
 
     return made_once("digits-with-model", fill) / "model"
 

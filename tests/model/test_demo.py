@@ -23,8 +23,8 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
-SHARE = 2
-"""Of the demo's 300 steps, half are run: particles are among the digits by then."""
+SHARE = 4
+"""Of the demo's 300 steps, a quarter is run: particles are among the digits by then."""
 
 
 @attrs.frozen(eq=False)
@@ -35,6 +35,8 @@ class Demo:
     batched: Dataset
     model: Model
     drawn: Dataset
+    distance: float
+    """How far the run's own samples are from the data."""
     size: int
     """Bytes of the model's folder."""
 
@@ -51,7 +53,8 @@ def demo(made_once) -> Demo:
     noise, model = build_flow(recipe, device="cpu").samples(), load_model(folder)
     batched = attrs.evolve(noise, x=torch.load(folder / "batched.pt"))
     size = sum(path.stat().st_size for path in (folder / "model").iterdir())
-    return Demo(noise, batched, model, model.sample(1000, device="cpu"), size)
+    apart = distance(batched, model.data())
+    return Demo(noise, batched, model, model.sample(1000, device="cpu"), apart, size)
 
 
 def accuracy(samples: Dataset) -> float:
@@ -75,14 +78,14 @@ def test_new_samples_of_all_classes_are_recognised_as_well_as_the_run_s_within_3
 
 
 def test_the_run_s_particles_taken_through_the_model_are_as_far_from_the_data_within_5_percent(demo):
-    again, data = demo.model.retrace(device="cpu"), demo.model.data()
-    assert distance(again, data) == pytest.approx(distance(demo.batched, data), rel=0.05)
+    again = demo.model.retrace(device="cpu")
+    assert distance(again, demo.model.data()) == pytest.approx(demo.distance, rel=0.05)
     assert (again.images() == demo.batched.images()).float().mean() > 0.9
 
 
 def test_new_samples_go_the_same_way_within_5_percent_of_it(demo):
-    noise, batched, drawn = (distance(s, demo.model.data()) for s in (demo.noise, demo.batched, demo.drawn))
-    assert noise - drawn == pytest.approx(noise - batched, rel=0.05)
+    noise, drawn = (distance(samples, demo.model.data()) for samples in (demo.noise, demo.drawn))
+    assert noise - drawn == pytest.approx(noise - demo.distance, rel=0.05)
 
 
 def test_the_model_is_smaller_than_20_MB(demo):

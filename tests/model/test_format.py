@@ -32,14 +32,14 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert said["format"] == FORMAT
     assert said["complete"] is True
     assert said["name"] == "digits"
-    assert yaml.safe_load(said["recipe"])["schedule"]["steps"] == 40
+    assert yaml.safe_load(said["recipe"])["schedule"]["steps"] == 12
     assert said["data"]["samples"] == 1797
     assert said["data"]["shape"] == [1, 8, 8]
     assert sum(said["data"]["counts"]) == 1797
     condition = {"length": 10, "asks": ["labels"], "strata": None, "shared": True, "mask": None}
     assert said["condition"] == {**condition, "low": [], "high": []}
     assert said["tables"] == {"knots": 12, "dtype": "float16", "directions": 1.0, "every": 1}
-    assert said["steps"] == 40
+    assert said["steps"] == 12
     on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
     assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
     assert said["cost"]["seconds"] > 0
@@ -50,13 +50,13 @@ def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(d
     with safe_open(digits_model / SHARD, framework="pt") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
-        "positions": ((40, 1, 128, 12), torch.float16),
-        "displacements": ((40, 1, 128, 12), torch.float16),
-        "eta": ((40,), torch.float64),
-        "steps": ((40,), torch.int64),
+        "positions": ((12, 1, 128, 12), torch.float16),
+        "displacements": ((12, 1, 128, 12), torch.float16),
+        "eta": ((12,), torch.float64),
+        "steps": ((12,), torch.int64),
     }
     assert (found["positions"].float().diff(dim=3) >= 0).all()
-    assert found["steps"].tolist() == list(range(40))
+    assert found["steps"].tolist() == list(range(12))
 
 
 def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ from tests.kernels.interpreted import DEVICE
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
 
-SHORT = ("schedule.steps=2", "schedule.directions=100", "particles.count=300")
-PYRAMID = "schedule={use: pyramid, entries: ['(4×4) [3]', '(8×8) [3]'], steps: 1, directions: 100}"
+SHORT = ("schedule.steps=2", "schedule.directions=40", "particles.count=300")
+PYRAMID = "schedule={use: pyramid, entries: ['(4×4) [3]', '(8×8) [3]'], steps: 1, directions: 40}"
 
 
 def in_half(model, count, *, seed=0, groups=None, **asked):

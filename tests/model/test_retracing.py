@@ -20,7 +20,7 @@ KINDS = {
     "classes": ("digits",),
     "no condition": ("digits", "condition=none"),
     "grids and patches": ("digits", *PATCHES),
-    "a flow for each class": ("digits", "condition=separate", "particles.count=1500", *PATCHES),
+    "a flow for each class": ("digits", "condition=separate", "particles.count=600", *PATCHES),
     "a mask": ("digits", "condition={use: mask, hidden: bottom}", *PATCHES),
     "a mask for each": ("digits", "condition={use: mask, hidden: boxes, masks: each}", *PATCHES),
     "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),

@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others_as_the_run_s_a
 
 def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bits(model, monkeypatch):
     many = model.sample(600, device="cpu")
-    for count in (1, 255, 256, 300):
+    for count in (1, 256, 300):
         few = model.sample(count, device="cpu")
         assert torch.equal(few.x, many.x[:, :count])
         assert torch.equal(few.conditions.labels, many.conditions.labels[:count])
@@ -42,8 +42,8 @@ def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bi
     heard = []
     parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
     assert torch.equal(parts.x, many.x)
-    assert heard[0] == ("sampling", 1, 3 * 40)
-    assert heard[-1] == ("sampling", 3 * 40, 3 * 40)
+    assert heard[0] == ("sampling", 1, 3 * 12)
+    assert heard[-1] == ("sampling", 3 * 12, 3 * 12)
 
 
 @pytest.mark.parametrize("count", [10, 100, 997])
@@ -143,7 +143,7 @@ def test_an_unconditional_model_takes_neither_labels_nor_vectors(tmp_path):
 
 
 def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
-    saving(tmp_path, "toy-cswf", "schedule.steps=60").run()
+    saving(tmp_path, "toy-cswf", "schedule.steps=30", "particles.count=500").run()
     model = load_model(tmp_path)
     y = model.data().conditions.vectors[0]
     low, high = (float(y.quantile(level)) for level in (0.2, 0.8))
@@ -170,13 +170,6 @@ def test_data_that_are_needed_and_are_others_are_refused(tmp_path, monkeypatch):
     header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, sha256="0" * 64))
     with pytest.raises(RunError, match=r"looks at the data, so that sampling needs the data: the data of 'dig"):
         attrs.evolve(model, header=header).sample(2, device="cpu")
-
-
-def test_data_that_are_not_needed_are_not_loaded(model, monkeypatch):
-    from cswf_plugins.datasets.digits import Digits
-
-    monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("the data were loaded"))
-    assert len(model.sample(2, device="cpu")) == 2
 
 
 def test_a_model_has_in_it_what_was_fitted_to_the_data(whitened_model, monkeypatch):

@@ -18,7 +18,7 @@ from cswf_core.model.shards import ShardJob, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
-COUNT = 1300
+COUNT = 600
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def model(digits_model):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(shards, "SAMPLES_PER_SHARD", 512)
+    monkeypatch.setattr(shards, "SAMPLES_PER_SHARD", 256)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_shards_have_the_samples_of_one_call_and_a_manifest_their_checksums(mode
     assert (manifest["count"], manifest["seed"], manifest["device"]) == (COUNT, 3, "cpu")
     header = (model.folder / "model.json").read_bytes()
     assert manifest["model"] == hashlib.sha256(header).hexdigest()
-    assert [entry["samples"] for entry in manifest["shards"]] == [512, 512, 276]
+    assert [entry["samples"] for entry in manifest["shards"]] == [256, 256, 88]
     for entry in manifest["shards"]:
         content = (tmp_path / entry["file"]).read_bytes()
         assert (entry["bytes"], entry["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
@@ -67,7 +67,7 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
         if done > 0 and (tmp_path / "samples-00000.npz").is_file():
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sampling.BYTES_AT_ONCE, "cpu", 512 * 64 * 32)  # as many as a shard has
+    monkeypatch.setitem(sampling.BYTES_AT_ONCE, "cpu", 256 * 64 * 32)  # as many as a shard has
     with pytest.raises(KeyboardInterrupt):
         draw(model, tmp_path, tell=stop)
     assert [path.name for path in tmp_path.glob("*.npz")] == ["samples-00000.npz"]
@@ -81,7 +81,7 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
         lambda flow, r, firsts, _: asked.extend(firsts) or drawn(flow, r, firsts),
     )
     draw(model, tmp_path)
-    assert asked == [512, 768, 1024, 1280]
+    assert asked == [256, 512]
     assert (tmp_path / "samples-00000.npz").stat().st_mtime_ns == before
     assert (found(tmp_path)[0] == whole.images().numpy()).all()
     asked.clear()
@@ -135,10 +135,10 @@ def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
 def test_points_go_to_shards_too(tmp_path):
     saving(tmp_path / "model", "toy-cswf", "schedule.steps=4").run()
     model = load_model(tmp_path / "model")
-    write_shards(model, tmp_path / "shards", ShardJob(count=600, vectors=[0.5], device="cpu"))
+    write_shards(model, tmp_path / "shards", ShardJob(count=300, vectors=[0.5], device="cpu"))
     parts = [np.load(path)["points"] for path in sorted((tmp_path / "shards").glob("*.npz"))]
-    assert [len(part) for part in parts] == [512, 88]
-    whole = model.sample(600, vectors=[0.5], device="cpu")
+    assert [len(part) for part in parts] == [256, 44]
+    whole = model.sample(300, vectors=[0.5], device="cpu")
     assert (np.concatenate(parts) == whole.points().numpy()).all()
 
 

@@ -13,7 +13,7 @@ from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Place
 from cswf_core.interfaces import CDFEstimator, Conditions, Coordinates, Dataset, Key, LinearMap, Space
 from cswf_core.online import Counts
-from cswf_core.online.counts import FixedPoint, Tally
+from cswf_core.online.counts import CountedData, FixedPoint, Tally
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask
@@ -117,7 +117,7 @@ def test_counts_are_those_of_the_projected_values(coordinates):
         theta = next(sampler.batches(flow.settings.seed, index, 1, check=True))
         z = sampler.coordinates.enter_data(data.x.double())
         values = theta.project(Cloud(z, data.conditions))
-        (fit,) = counts.stage(index, sampler, 1, flow.parts.cdf).source(1).along(theta)()
+        (fit,) = CountedData(counts, index, sampler, 1, flow.parts.cdf).source(1).along(theta)()
         edges = fit.low[:, None] + (fit.high - fit.low)[:, None] / 32 * torch.arange(33)
         direct = (values[:, :, None] < edges[:, None]).sum(dim=1)
         assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
@@ -182,7 +182,7 @@ def test_fits_come_in_the_order_that_is_asked_for():
     data = images()
     flow = learner(data)
     counts = counted(flow, data, [torch.arange(N)])
-    target = counts.stage(0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
+    target = CountedData(counts, 0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
 
     def fit_of(place: Place, count: int):
         (fit,) = target.along(SimpleNamespace(place=place, count=count))()

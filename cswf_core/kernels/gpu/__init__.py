@@ -14,12 +14,10 @@ OLDEST_CAPABILITY = (8, 0)
 """Compute capability of the oldest cards that the kernels are made for."""
 
 
+@lru_cache
 def usable(device: torch.device) -> bool:
     """Say whether kernels can run on a device: an NVIDIA card that is not too old, and Triton is installed."""
-    return device.type == "cuda" and _usable(device)
-
-
-@lru_cache
-def _usable(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
     installed = torch.version.hip is None and importlib.util.find_spec("triton") is not None
     return installed and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY

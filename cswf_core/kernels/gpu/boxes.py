@@ -57,15 +57,9 @@ class DrawnDirections:
         shape: tuple[int, ...],
         scale: Tensor | None,
     ) -> DrawnDirections:
-        """Return filters on a grid as directions of unit length times factors.
+        """Return filters on a grid of `shape` (C, H, W) as directions of unit length times factors.
 
-        Args:
-            filters: The filters: H×C×S×S.
-            row: The row of the image that each filter stands around: H whole numbers.
-            column: The column of the image that each filter stands around: H whole numbers.
-            dilation: Pixels from one pixel of a filter to the next.
-            shape: The grid, (C, H, W).
-            scale: The factor of each direction: H; None is 1.
+        All else is as in the fields.
         """
         channels, height, width = shape
         filters = filters.contiguous()

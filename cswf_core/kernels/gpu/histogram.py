@@ -399,14 +399,10 @@ def counted(rows: Rows, bins: int) -> Tensor:
     return below
 
 
-def _table(half: bool, H: int, bins: int, device: torch.device) -> Tensor:
-    """Return memory for a table: H×(B+1)×2."""
-    return torch.empty(H, bins + 1, 2, dtype=torch.float16 if half else torch.float32, device=device)
-
-
 def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2, float16 if p's values were."""
-    table = _table(p.half, len(p.low), p.bins, p.low.device)
+    dtype = torch.float16 if p.half else torch.float32
+    table = torch.empty(len(p.low), p.bins + 1, 2, dtype=dtype, device=p.low.device)
     _launch(Rows(p.below, p.low, p.high), p.bins, p=p, q=q, table=table, tail=tail)  # no values are read
     return table
 
@@ -418,7 +414,9 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
 
 def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     """Replace p by δ = T(p) − p by one kernel; return the sum of δ² of each row."""
-    half = rows.values.dtype == torch.float16
-    shared = half and rows.values.is_cuda  # then of this table nothing is used but its type
-    table = _table(half, 1 if shared else len(rows.values), q.bins, rows.values.device)
-    return _launch(rows, q.bins, q=q, table=table, out=rows.values, tail=tail)
+    values = rows.values
+    dtype = torch.float16 if values.dtype == torch.float16 else torch.float32
+    # In half precision on CUDA, nothing of this table is used but its type.
+    count = 1 if values.is_cuda and dtype == torch.float16 else len(values)
+    table = torch.empty(count, q.bins + 1, 2, dtype=dtype, device=values.device)
+    return _launch(rows, q.bins, q=q, table=table, out=values, tail=tail)

@@ -7,7 +7,6 @@ ahead, which lets the compiler keep several boxes under way.
 
 from __future__ import annotations
 
-import attrs
 import torch
 import triton
 import triton.language as tl
@@ -206,20 +205,6 @@ def back_project(directions: Boxes, delta: Tensor, u: Tensor, *, add: bool) -> N
     _back(directions, delta, u, adds=add)
 
 
-@attrs.frozen(eq=False)
-class _Moved:
-    """Samples that a back-projection moves."""
-
-    x: Tensor
-    """The samples: d×n."""
-    factor: Tensor
-    """What the sums are multiplied by: one number."""
-    places: Strips | None
-    """The order of the sums' coordinates and of those of `half`; None: they have the order of x."""
-    half: Tensor | None
-    """Where the samples go in half precision, too: d'×n'."""
-
-
 def move(
     directions: Boxes,
     delta: Tensor,
@@ -241,30 +226,36 @@ def move(
         half: Where the new samples are written in half precision, too: d'×n', float16.
     """
     assert x.is_contiguous()
-    _back(directions, delta, plus, adds=plus is not None, moved=_Moved(x, factor, places, half))
+    _back(directions, delta, plus, adds=plus is not None, moved=(x, factor, places, half))
     if half is not None:
         fill_up(half, x.shape[1])
 
 
 def _back(
-    directions: Boxes, delta: Tensor, sums: Tensor | None, *, adds: bool, moved: _Moved | None = None
+    directions: Boxes,
+    delta: Tensor,
+    sums: Tensor | None,
+    *,
+    adds: bool,
+    moved: tuple[Tensor, Tensor, Strips | None, Tensor | None] | None = None,
 ) -> None:
-    """Start one program per tile; whatever a form of the kernel does not use points to δ."""
+    """Start one program per tile; whatever a form of the kernel does not use points to δ.
+
+    `moved` are the last arguments of `move`; None: the sums are written down.
+    """
     side = directions.along
     R = side.rows
     C = side.samples
     moves = moved is not None
-    x = moved.x if moves else delta
+    x, factor, places, half = moved if moves else (delta, delta, None, None)
     d, n = x.shape if moves else (0, 0)
-    places = moved.places if moves else None
-    half = moved.half if moves else None
     assert delta.shape[1] % C == 0
     assert half is None or half.shape[1] == delta.shape[1]
     boxes = TensorDescriptor.from_tensor(delta, [BOX_WIDTH, C])
     _back_project[(len(side.lengths), delta.shape[1] // C)](
         TensorDescriptor.from_tensor(side.values, [R, BOX_WIDTH]), side.starts, side.lengths, boxes,
         boxes if sums is None else TensorDescriptor.from_tensor(sums, [R, C]),
-        x, delta if places is None else places.along, moved.factor if moves else delta,
+        x, delta if places is None else places.along, factor,
         delta if half is None else half, delta if places is None else places.place,
         0 if half is None else half.shape[1], d, n, side.starts.shape[1], R, C,
         adds, moves, places is not None, half is not None, num_warps=4,
