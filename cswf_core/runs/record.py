@@ -23,29 +23,11 @@ from torch import Tensor
 from cswf_core.documents import TensorForm, require_forms
 from cswf_core.errors import printable
 from cswf_core.hookspecs import hookimpl
+from cswf_core.runs import PACKAGES
 from cswf_core.runs.folder import DataRecord, RunFolder, Status
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
-
-PACKAGES = (
-    "cswf",
-    "torch",
-    "torchvision",
-    "numpy",
-    "pluggy",
-    "PyYAML",
-    "attrs",
-    "clean-fid",
-    "safetensors",
-    "click",
-    "rich",
-    "scikit-learn",
-    "pillow",
-    "scipy",
-    "triton",
-)
-"""Distributions whose versions are recorded, where they are installed."""
 
 
 class Record:
