@@ -9,17 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, get_args
 
 import attrs
 
-from cswf_core.documents import Amount, Rule, read_json
+from cswf_core.documents import read_json
 from cswf_core.errors import OtherFormatError, RunError
-from cswf_core.fields import Decoder, options
-from cswf_core.interfaces.metric import Meaning
-from cswf_core.nodes import RecipeError
+from cswf_core.interfaces.metric import Aspect, Meaning
 
 FORMAT = 2
 """Of the document."""
@@ -35,7 +32,7 @@ class Score:
     name: str
     value: float
     detail: bool = False
-    better: Annotated[str, Rule("lower, higher or nothing", ("", "lower", "higher").__contains__)] = ""
+    better: str = ""
     """`lower`, `higher`, or nothing."""
     metric: str = ""
     parameters: dict[str, Any] = attrs.field(factory=dict)
@@ -56,10 +53,10 @@ class Score:
     """SHA-256 of the samples that were scored."""
     all_samples_digest: str = ""
     """SHA-256 of all samples of the source, which are more where only some were scored."""
-    error: Amount | None = None
+    error: float | None = None
     """Its standard error; None where none could be computed."""
     error_method: str = ""
-    error_freedom: Annotated[float, Rule("above 0", lambda freedom: freedom > 0)] = math.inf
+    error_freedom: float = math.inf
     """Degrees of freedom of the error; few where it was estimated from few parts."""
     meaning: Meaning = Meaning()
     protocol: str = ""
@@ -72,27 +69,45 @@ class Score:
 
     @classmethod
     def of_entry(cls, entry: dict[str, Any]) -> Score:
-        """Return a score from an entry of the document; raise `ValueError` if it has no name or no value.
-
-        Whatever else is missing or damaged has its default.
-        """
-        against = mapping(entry.get("against"))
-        written = {
-            **entry,
-            **{key: against.get(key) for key in ("data", "split", "count")},
-            "digest": against.get("sha256"),
-            "samples_digest": entry.get("samples_sha256"),
-            "all_samples_digest": entry.get("all_samples_sha256"),
-            "circumstances": {key: entry[key] for key in CIRCUMSTANCES if key in entry},
-        }
-        decoder = Decoder(strict=True)
-        values = {}
-        for name, option in options(cls).items():
-            with suppress(RecipeError):
-                values[name] = decoder.value(written.get(name), option.kind, name)
-        if not {"name", "value"} <= values.keys():
+        """Return a score from an entry of the document; raise `ValueError` if it has no name or no value."""
+        name = entry.get("name")
+        value = _number(entry.get("value"))
+        if not isinstance(name, str) or value is None:
             raise ValueError("a score has no name or no value")
-        return cls(**values)
+        against = mapping(entry.get("against"))
+        meaning = mapping(entry.get("meaning"))
+        error = _number(entry.get("error"))
+        return cls(
+            name=name,
+            value=float(value),
+            detail=entry.get("detail") is True,
+            better=entry["better"] if entry.get("better") in ("lower", "higher") else "",
+            metric=str(entry.get("metric") or ""),
+            parameters=mapping(entry.get("parameters")),
+            data=str(against.get("data") or ""),
+            split=str(against.get("split") or ""),
+            count=_whole(against.get("count")),
+            digest=str(against.get("sha256") or ""),
+            training=mapping(entry.get("training")),
+            samples=_whole(entry.get("samples")),
+            source=str(entry.get("source") or ""),
+            samples_digest=str(entry.get("samples_sha256") or ""),
+            all_samples_digest=str(entry.get("all_samples_sha256") or ""),
+            error=error if error is not None and error >= 0 else None,
+            error_method=str(entry.get("error_method") or ""),
+            error_freedom=_number(entry.get("error_freedom")) or math.inf,
+            meaning=Meaning(
+                sentence=str(meaning.get("sentence") or ""),
+                aspect=meaning["aspect"] if meaning.get("aspect") in get_args(Aspect) else "other",
+                share=meaning.get("share") is True,
+                expected=_number(meaning.get("expected")),
+                of_samples=meaning.get("of_samples") is not False,
+            ),
+            protocol=str(entry.get("protocol") or ""),
+            notes=texts(entry.get("notes")),
+            seconds=_number(entry.get("seconds")),
+            circumstances={key: entry[key] for key in CIRCUMSTANCES if key in entry},
+        )
 
     def entry(self) -> dict[str, Any]:
         """Return it as the document has it."""
@@ -354,6 +369,14 @@ def is_number(value: Any) -> bool:
 def texts(value: Any) -> tuple[str, ...]:
     """Return the items of a list as texts, and none of anything else."""
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def _number(value: Any) -> float | None:
+    return value if is_number(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_picture(name: str) -> bool:
