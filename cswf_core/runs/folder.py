@@ -317,13 +317,14 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 
-    def read_rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a file with an object in each line, up to the first that makes no sense."""
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl, up to the first that makes no sense."""
+        path = self.file("metrics.jsonl")
         rows: list[dict[str, Any]] = []
-        if not self.file(name).is_file():  # to open a pipe may take for ever
+        if not path.is_file():  # to open a pipe may take for ever
             return rows
         try:
-            for line in self.file(name).read_text(encoding="utf-8").splitlines():
+            for line in path.read_text(encoding="utf-8").splitlines():
                 rows.append(_object(parse_json(line)))
         except (OSError, ValueError):
             pass  # a kill may have cut the last line

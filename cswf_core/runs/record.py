@@ -172,7 +172,7 @@ class MetricsLog:
             step, stage, *others = state["unwritten"].tolist()
             row = (int(step), int(stage), *map(_number, others))
             self._unwritten = dict(zip(LOGGED, row, strict=True))
-        rows = self.folder.read_rows("metrics.jsonl")
+        rows = self.folder.read_rows()
         last = total_step if self._unwritten is None else total_step - 1  # it may have been written after that
         # Not a line that somebody else has written.
         before = [row for row in rows if isinstance(row.get("step"), int) and row["step"] <= last]

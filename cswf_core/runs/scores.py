@@ -352,8 +352,9 @@ def notes_of(scores: Iterable[Score]) -> list[str]:
     return list(dict.fromkeys(note for score in scores for note in score.notes))
 
 
-def _few(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _few(names: Sequence[str]) -> str:
+    """Return the first six names, and how many more there are."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def mapping(value: Any) -> dict[str, Any]:
