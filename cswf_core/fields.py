@@ -118,15 +118,21 @@ class Option:
         return described if self.required else {**described, "default": plain(self.default, written)}
 
 
-@cache  # most of a recipe's reading was finding them again
+_OPTIONS: dict[type[Any], Mapping[str, Option]] = {}
+"""The parameters of the classes that were asked about: most of a recipe's reading was finding them again."""
+
+
 def options(cls: type[Any]) -> Mapping[str, Option]:
     """Return the parameters of an attrs class by name."""
+    if cls in _OPTIONS:
+        return _OPTIONS[cls]
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
         raise PluginError(f"the types of {cls.__module__}.{cls.__qualname__} cannot be read: {error}") from None
     names = {a.alias or a.name: a for a in attrs.fields(cls) if a.init}
-    return {name: Option(name, hints.get(a.name, Any), a) for name, a in names.items()}
+    _OPTIONS[cls] = {name: Option(name, hints.get(a.name, Any), a) for name, a in names.items()}
+    return _OPTIONS[cls]
 
 
 def default_of(field: attrs.Attribute[Any]) -> Any:
