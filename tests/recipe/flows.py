@@ -18,6 +18,7 @@ def on_random_data(recipe: Recipe) -> Recipe:
 
     Particles that begin as a Gaussian of colour images begin as noise: its covariance takes seconds.
     """
+    in_colour = SHAPES.get(recipe.data.name, (1,))[0] == 3
     if recipe.data.name in SHAPES:
         images = {"use": "synthetic", "count": 20, "shape": SHAPES[recipe.data.name], "classes": 10}
         data = choose(recipe.registry, "dataset", json.dumps(images))
@@ -26,7 +27,7 @@ def on_random_data(recipe: Recipe) -> Recipe:
         condition = attrs.evolve(recipe.condition, part=attrs.evolve(recipe.condition.part, held_out=0))
         recipe = attrs.evolve(recipe, condition=condition)
     particles = attrs.evolve(recipe.particles, count=10, offline=min(3, recipe.particles.offline))
-    if SHAPES.get(recipe.data.name, (1,))[0] == 3:
+    if in_colour:
         particles = attrs.evolve(particles, start="noise")
     return attrs.evolve(recipe, particles=particles)
 
