@@ -84,7 +84,12 @@ def read_archive(
         needed = sum(header.needed for header in headers.values())
         allowed = default_limit() if limit is None else limit
         refuse_large(place, needed, allowed, advice.format(enough_text(needed)))
-        return {name: _unpacked(archive, chosen[name], header) for name, header in headers.items()}
+        arrays: dict[str, Array] = {}
+        for name, header in headers.items():
+            with archive.open(chosen[name]) as member:
+                member.read(header.offset)
+                arrays[name] = _filled(member, header)
+        return arrays
 
 
 def names_in(file: Path) -> tuple[str, ...]:
@@ -184,12 +189,6 @@ def _member_header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -
     if info.file_size > ratio * info.compress_size + EXPANSION:
         raise ValueError(f"'{name}' cannot have {info.file_size:,} bytes, packed in {info.compress_size:,}")
     return header
-
-
-def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Header) -> Array:
-    with archive.open(info) as member:
-        member.read(header.offset)
-        return _filled(member, header)
 
 
 def _filled(file: IO[bytes], header: Header) -> Array:

@@ -23,7 +23,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import RunError
 from cswf_core.fields import Decoder, kind_of
 from cswf_core.fields import MisfitError as MisfitError
 from cswf_core.fields import Rule as Rule
@@ -87,14 +87,14 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def read_document(path: Path, cls: type[Made], error: type[CswfError] = RunError, *, advice: str = "") -> Made:
-    """Return a file as an object of an attrs class; raise `error`, with `advice`, if it is damaged."""
+def read_document(path: Path, cls: type[Made], *, advice: str = "") -> Made:
+    """Return a file as an object of an attrs class; raise `RunError`, with `advice`, if it is damaged."""
     try:
         made: Made = structured(read_json(path), cls)
     except MisfitError as misfit:
-        raise error(f"{path} is damaged: {misfit}{advice}") from None
+        raise RunError(f"{path} is damaged: {misfit}{advice}") from None
     except (OSError, ValueError) as reason:
-        raise error(f"{path} cannot be read ({short(reason)}){advice}") from None
+        raise RunError(f"{path} cannot be read ({short(reason)}){advice}") from None
     return made
 
 

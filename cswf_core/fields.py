@@ -24,7 +24,7 @@ from cswf_core.checks import ADAPTERS
 from cswf_core.errors import PluginError, did_you_mean, excerpt, nearest, printable
 from cswf_core.files import is_text
 from cswf_core.interfaces import Written
-from cswf_core.nodes import DEEPEST, TOO_DEEP, Items, Location, Node, RecipeError, Scalar, is_null
+from cswf_core.nodes import DEEPEST, TOO_DEEP, Items, Location, RecipeError, Scalar, is_null
 from cswf_core.numbers import LARGEST, number_hint
 
 MISMATCH: Any = object()
@@ -268,15 +268,7 @@ def kind_of(type_: Any) -> Kind:
         with suppress(PluginError):  # types that cannot be read
             return _object(type_)
     # Recipes cannot write it: nor one class of a contract, as they would choose any plugin of the kind.
-    return _unsupported(type_)
-
-
-def _unsupported(type_: Any) -> Kind:
-    def read(_: Any, __: str, decoder: Decoder) -> Any:
-        assert not decoder.strict, f"no value of JSON is a {type_}"
-        return MISMATCH
-
-    return Kind(str(getattr(type_, "__name__", type_)), dict, read, "unsupported")
+    return Kind(str(getattr(type_, "__name__", type_)), dict, lambda *_: MISMATCH, "unsupported")
 
 
 def _plugin(kind: str) -> Kind:
@@ -306,9 +298,7 @@ def _list(type_: Any, container: type[Any]) -> Kind:
         items = items_of(node)
         if items is None:
             return MISMATCH
-        values = decoder.every(
-            partial(decoder.value, each, item, _below(path, index)) for index, each in enumerate(items)
-        )
+        values = decoder.values(dict(enumerate(items)), [item] * len(items), path)
         return values if container is list and decoder.strict else tuple(values)
 
     return Kind(
@@ -330,8 +320,7 @@ def _tuple(places: Sequence[Any]) -> Kind:
         items = items_of(node)
         if items is None or len(items) != len(kinds):
             return MISMATCH
-        pairs = enumerate(zip(items, kinds, strict=True))
-        return tuple(decoder.every(partial(decoder.value, *pair, _below(path, index)) for index, pair in pairs))
+        return tuple(decoder.values(dict(enumerate(items)), kinds, path))
 
     return Kind(
         f"a list of {len(kinds)}: {', '.join(kind.words for kind in kinds)}",
@@ -352,8 +341,7 @@ def _dictionary(keys: Any, values: Any) -> Kind:
             return MISMATCH
         if decoder.strict:  # those of recipes are texts, and no rules are made for them
             decoder.every(partial(decoder.value, key, key_kind, path) for key in entries)
-        readings = (partial(decoder.value, each, kind, _below(path, key)) for key, each in entries.items())
-        return dict(zip(entries, decoder.every(readings), strict=True))
+        return dict(zip(entries, decoder.values(entries, [kind] * len(entries), path), strict=True))
 
     return Kind(
         "a mapping",
@@ -539,7 +527,7 @@ class Decoder:
             self.origins[path] = node.location
         value = kind.read(node, path, self)
         if value is MISMATCH:
-            text = text_of(node)
+            text = None if self.strict else text_of(node)
             words = (kind.in_json if self.strict else "") or kind.words
             raise self.misfit(node, path, words, "" if text is None else kind.hint(text))
         return value
@@ -558,6 +546,11 @@ class Decoder:
         if faults:
             raise RecipeError([problem for fault in faults for problem in fault.problems])
         return values
+
+    def values(self, entries: Mapping[Any, Any], kinds: Sequence[Kind], path: str) -> list[Any]:
+        """Return what is under the keys of a mapping, or at the places of a list, each of its kind."""
+        pairs = zip(entries.items(), kinds, strict=True)
+        return self.every(partial(self.value, node, kind, _below(path, key)) for (key, node), kind in pairs)
 
     def member(self, node: Any, kinds: Sequence[Kind], path: str) -> Any:
         """Return a value as the first kind of a union that it fits, those that take any text coming last."""
@@ -592,9 +585,8 @@ class Decoder:
         open_ended = self.strict and getattr(cls, "open_ended", False)
         unknown = [] if open_ended else [key for key in entries if key not in known and key not in extra]
         refusing = [partial(self._refuse_key, node, key, path, owner, [*known, *extra]) for key in unknown]
-        order = sorted(
-            known, key=lambda name: self.strict and name in entries
-        )  # of JSON, what is missing first
+        # Of JSON, what is missing first.
+        order = sorted(known, key=lambda name: self.strict and name in entries)
         reading = [partial(self._field, node, entries, known[name], path, owner) for name in order]
         values = self.every([*refusing, *reading])
         try:
@@ -647,28 +639,27 @@ class Decoder:
 
     def misfit(self, node: Any, path: str, words: str, hint: str = "") -> RecipeError:
         """Return the error for a value: where it stands, what it should be, and what it is."""
-        if self.strict:
-            text = (
-                "an object"
-                if isinstance(node, dict)
-                else "a list"
-                if isinstance(node, list)
-                else json.dumps(node)
-            )
-            short = text if len(text) <= 60 else text[:57] + "..."
-            return self.fault(node, f"{path or 'it'} must be {words}, got {short}")
-        return self.fault(node, f"{path or 'the recipe'} must be {words}, got {_described(node)}{hint}")
+        whole = "it" if self.strict else "the recipe"
+        return self.fault(node, f"{path or whole} must be {words}, got {_described(node)}{hint}")
 
     def fault(self, node: Any, message: str) -> RecipeError:
         """Return the error for a mistake in a node; JSON has no places."""
         return RecipeError.at(Location("JSON", folder=Path()) if self.strict else node.location, message)
 
 
-def _described(node: Node) -> str:
+def _described(node: Any) -> str:
+    """Return what is written, or some of it, for an error."""
     if isinstance(node, Items):
         return f"a list of {len(node.items)}"
     if isinstance(node, nodes.Mapping):
         return "a mapping"
+    if isinstance(node, dict):
+        return "an object"
+    if isinstance(node, list):
+        return "a list"
+    if not isinstance(node, Scalar):
+        text = json.dumps(node)
+        return text if len(text) <= 60 else text[:57] + "..."
     if node.value is None:
         return "nothing"
     raw = excerpt(node.raw)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cswf_core.numbers import bytes_in_words
-from cswf_core.runs.record import PACKAGES
+from cswf_core.runs import PACKAGES
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import NeededFiles
@@ -106,13 +106,12 @@ def _ordered(version: str) -> tuple[list[int], bool]:
 
 def _package(name: str, bound: str, advice: str, *, needed: bool) -> Finding:
     """Look at a package that cswf needs, or that only some need."""
-    fault: Literal["missing", "broken"] = "broken" if needed else "missing"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding("packages", name, fault, "not installed", advice)
+        return Finding("packages", name, "broken" if needed else "missing", "not installed", advice)
     if not _satisfies(version, bound):
-        return Finding("packages", name, fault, f"{version}, and {bound} is needed", advice)
+        return Finding("packages", name, "broken", f"{version}, and {bound} is needed", advice)
     if name in ("torch", "torchvision"):  # each has to fit this machine, and both each other
         try:
             importlib.import_module(name)

@@ -22,10 +22,10 @@ def to_yaml(value: dict[str, Any], comment: Comment | None = None) -> str:
     return "".join(line + "\n" for line in _lines(value, 0, "", comment or (lambda _: "")))
 
 
-def from_yaml(text: str, file: str = "recipe.yaml") -> Any:
+def from_yaml(text: str) -> Any:
     """Return the values in a YAML text by the rules of recipes; raise `RecipeError` if it cannot be read."""
     problems: list[Problem] = []
-    node = parse(text, Location(file), problems)
+    node = parse(text, Location("recipe.yaml"), problems)
     if problems:
         raise RecipeError(problems)
     return None if node is None else value_of(node)

@@ -227,7 +227,8 @@ class FileEntry:
     def refuse_incomplete(self, folder: Path) -> None:
         """Raise `RunError` if the file is missing or has another size; its content is not read."""
         path = folder / self.file
-        _refuse_missing(path)
+        if not path.is_file():
+            raise RunError(f"{path} is missing")
         size = path.stat().st_size
         if size != self.bytes:
             raise RunError(f"{path} has {size:,} bytes and should have {self.bytes:,}")
@@ -235,18 +236,14 @@ class FileEntry:
 
 def refuse_changed(path: Path, sha256: str) -> None:
     """Raise `RunError` if a file is missing, or has another checksum than when it was written."""
-    _refuse_missing(path)
+    if not path.is_file():
+        raise RunError(f"{path} is missing")
     try:
         changed = fingerprint(path) != sha256
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error})") from None
     if changed:
         raise RunError(f"{path} is not what was written: its checksum differs")
-
-
-def _refuse_missing(path: Path) -> None:
-    if not path.is_file():
-        raise RunError(f"{path} is missing")
 
 
 def find_damage(folder: Path, files: Iterable[FileEntry], tell: Tell | None = None) -> list[str]:

@@ -31,13 +31,12 @@ from cswf_core.documents import (
     parse_json,
     read_document,
     read_json,
-    structured,
 )
 from cswf_core.errors import RunError, printable
 from cswf_core.files import is_text
 from cswf_core.pictures.frames import Frames
 from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
-from cswf_core.runs.scores import ScoreDocument, is_number, mapping, read_scores
+from cswf_core.runs.scores import ScoreDocument, is_number, mapping, read_scores, texts
 
 Status = Literal["running", "done", "interrupted", "failed"]
 
@@ -277,10 +276,8 @@ class RunFolder:
 
     def figures(self) -> list[str]:
         """Return the names of the pictures that metrics have drawn."""
-        document = self.read_json("metrics.json")
-        listed = document.get("figures") if isinstance(document, dict) else None
-        names = map(str, listed) if isinstance(listed, list) else ()
-        return [name for name in names if re.fullmatch(r"[a-z0-9-]+\.png", name)]
+        listed = texts(mapping(self.read_json("metrics.json")).get("figures"))
+        return [name for name in listed if re.fullmatch(r"[a-z0-9-]+\.png", name)]
 
     def file(self, name: str) -> Path:
         """Return the path of one of the run's files."""
@@ -320,14 +317,15 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 
-    def read_rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a file with an object in each line, up to the first that makes no sense."""
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl, up to the first that makes no sense."""
+        path = self.file("metrics.jsonl")
         rows: list[dict[str, Any]] = []
-        if not self.file(name).is_file():  # to open a pipe may take for ever
+        if not path.is_file():  # to open a pipe may take for ever
             return rows
         try:
-            for line in self.file(name).read_text(encoding="utf-8").splitlines():
-                rows.append(structured(parse_json(line), dict[str, Any]))
+            for line in path.read_text(encoding="utf-8").splitlines():
+                rows.append(_object(parse_json(line)))
         except (OSError, ValueError):
             pass  # a kill may have cut the last line
         return rows
@@ -366,11 +364,9 @@ class RunFolder:
     @property
     def only_touched(self) -> bool:
         """Whether a run was killed here before it had written its recipe: there is nothing to lose."""
-        first = re.compile(
-            r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part"
-        )  # whole or unfinished
+        whole_or_unfinished = re.compile(r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part")
         names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-        return bool(names) and all(map(first.fullmatch, names))
+        return bool(names) and all(map(whole_or_unfinished.fullmatch, names))
 
     @property
     def done(self) -> bool:

@@ -23,29 +23,11 @@ from torch import Tensor
 from cswf_core.documents import TensorForm, require_forms
 from cswf_core.errors import printable
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs.folder import DataRecord, RunFolder, Status
+from cswf_core.runs import PACKAGES
+from cswf_core.runs.folder import LOGGED, DataRecord, RunFolder, Status
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
-
-PACKAGES = (
-    "cswf",
-    "torch",
-    "torchvision",
-    "numpy",
-    "pluggy",
-    "PyYAML",
-    "attrs",
-    "clean-fid",
-    "safetensors",
-    "click",
-    "rich",
-    "scikit-learn",
-    "pillow",
-    "scipy",
-    "triton",
-)
-"""Distributions whose versions are recorded, where they are installed."""
 
 
 class Record:
@@ -144,7 +126,7 @@ def _now() -> str:
 
 
 Row = dict[str, float | None]
-"""step, stage, sliced_distance, displacement, seconds."""
+"""The numbers of LOGGED by their names."""
 
 
 class MetricsLog:
@@ -188,10 +170,9 @@ class MetricsLog:
         require_forms(state, forms, f"the checkpoint of step {total_step:,}")
         if "unwritten" in state:
             step, stage, *others = state["unwritten"].tolist()
-            names = ("sliced_distance", "displacement", "seconds")
-            numbers = zip(names, map(_number, others), strict=True)
-            self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
-        rows = self.folder.read_rows("metrics.jsonl")
+            row = (int(step), int(stage), *map(_number, others))
+            self._unwritten = dict(zip(LOGGED, row, strict=True))
+        rows = self.folder.read_rows()
         last = total_step if self._unwritten is None else total_step - 1  # it may have been written after that
         # Not a line that somebody else has written.
         before = [row for row in rows if isinstance(row.get("step"), int) and row["step"] <= last]

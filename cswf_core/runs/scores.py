@@ -104,7 +104,7 @@ class Score:
                 of_samples=meaning.get("of_samples") is not False,
             ),
             protocol=str(entry.get("protocol") or ""),
-            notes=_texts(entry.get("notes")),
+            notes=texts(entry.get("notes")),
             seconds=_number(entry.get("seconds")),
             circumstances={key: entry[key] for key in CIRCUMSTANCES if key in entry},
         )
@@ -224,8 +224,8 @@ def of_json(content: Any) -> ScoreDocument:
         scores=tuple(
             attrs.evolve(score, copying=(score.source, score.all_samples_digest) in copied) for score in scores
         ),
-        notes=_texts(content.get("notes")),
-        figures=tuple(name for name in _texts(content.get("figures")) if _is_picture(name)),
+        notes=texts(content.get("notes")),
+        figures=tuple(name for name in texts(content.get("figures")) if _is_picture(name)),
         leads={name: str(text) for name, text in mapping(content.get("leads")).items()},
     )
 
@@ -253,7 +253,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
         for score in before
         if score.source == source and digest and score.all_samples_digest not in ("", digest)
     ]
-    figures = _texts(earlier.get("figures"))
+    figures = texts(earlier.get("figures"))
     if gone:
         told.append(
             f"{source} has other samples now, so that their earlier scores are left out: "
@@ -266,7 +266,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
         **{key: fact for key, fact in earlier.items() if {"file", "sha256"} <= mapping(fact).keys()},
         **later,
         "scores": [score.entry() for score in scores.values()],
-        "notes": [*_texts(later["generated"].get("notes")), *notes_of(scores.values())],
+        "notes": [*texts(later["generated"].get("notes")), *notes_of(scores.values())],
         "figures": list(dict.fromkeys([*figures, *later["figures"]])),
         "leads": {**mapping(earlier.get("leads")), **later.get("leads", {})},
     }
@@ -352,8 +352,9 @@ def notes_of(scores: Iterable[Score]) -> list[str]:
     return list(dict.fromkeys(note for score in scores for note in score.notes))
 
 
-def _few(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _few(names: Sequence[str]) -> str:
+    """Return the first six names, and how many more there are."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -366,7 +367,8 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def texts(value: Any) -> tuple[str, ...]:
+    """Return the items of a list as texts, and none of anything else."""
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 

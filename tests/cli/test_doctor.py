@@ -12,9 +12,10 @@ import torch
 from packaging.specifiers import SpecifierSet
 
 from cswf_core import installation
-from cswf_core.runs.record import PACKAGES
+from cswf_core.runs import PACKAGES
 from cswf_plugins.inception.weights import WHOLE
 from tests.plugins.image_files import write_idx
+from tests.processes import PYTHON, completed
 
 NEEDY = """
 import attrs
@@ -122,12 +123,16 @@ def test_a_data_source_of_one_s_own_is_asked_for_its_files_and_told_if_it_is_bro
 def test_an_old_package_and_one_that_is_not_there_are_broken(cswf, tmp_path, monkeypatch):
     installed(tmp_path / "site", "pluggy", "0.1")
     needed = "Requires-Python: >=3.10\nRequires-Dist: pluggy>=1.5\nRequires-Dist: nothing-like-it>=2\n"
-    installed(tmp_path / "site", "cswf", "0.1.0", needed + "Requires-Dist: never>=1; extra == 'dev'\n")
+    others = "Requires-Dist: never>=1; extra == 'dev'\nRequires-Dist: old>=3; extra == 'more'\n"
+    installed(tmp_path / "site", "cswf", "0.1.0", needed + others)
+    installed(tmp_path / "site", "old", "2.9")
     monkeypatch.syspath_prepend(tmp_path / "site")
     rows = findings(cswf, status=1)
     assert rows["pluggy"]["detail"] == "0.1, and >=1.5 is needed"
     assert rows["nothing-like-it"]["advice"] == "`pip install 'nothing-like-it>=2'`"
     assert "never" not in rows
+    assert rows["old"]["status"] == "broken"
+    assert rows["old"]["advice"] == "`pip install 'cswf[more]'` if you need it"
     assert "mnist" not in rows  # plugins are not looked at where packages are broken
 
 
@@ -143,6 +148,8 @@ def test_without_torch_the_doctor_still_speaks(cswf, monkeypatch):
     rows = findings(cswf, status=1)
     assert "cannot be imported" in rows["torch"]["detail"]
     assert rows["runs"]["status"] == "ok"
+    program = "import sys; sys.modules.update(torch=None, attrs=None); import cswf_core.cli.doctor"
+    assert completed(PYTHON, "-c", program).returncode == 0
 
 
 def test_an_old_python_a_full_disk_and_a_folder_that_cannot_be_written_are_broken(cswf, tmp_path, monkeypatch):

@@ -14,7 +14,11 @@ OBSERVING = ("mask", "super-resolution", "colorize")
 
 
 def on_random_data(recipe: Recipe) -> Recipe:
-    """The recipe with ten particles, at most three more that are carried along offline, and random images."""
+    """The recipe with ten particles, at most three more that are carried along offline, and random images.
+
+    Particles that begin as a Gaussian of colour images begin as noise: its covariance takes seconds.
+    """
+    in_colour = SHAPES.get(recipe.data.name, (1,))[0] == 3
     if recipe.data.name in SHAPES:
         images = {"use": "synthetic", "count": 20, "shape": SHAPES[recipe.data.name], "classes": 10}
         data = choose(recipe.registry, "dataset", json.dumps(images))
@@ -22,8 +26,10 @@ def on_random_data(recipe: Recipe) -> Recipe:
     if recipe.condition.name in OBSERVING:  # random images are not held out
         condition = attrs.evolve(recipe.condition, part=attrs.evolve(recipe.condition.part, held_out=0))
         recipe = attrs.evolve(recipe, condition=condition)
-    offline = min(3, recipe.particles.offline)
-    return attrs.evolve(recipe, particles=attrs.evolve(recipe.particles, count=10, offline=offline))
+    particles = attrs.evolve(recipe.particles, count=10, offline=min(3, recipe.particles.offline))
+    if in_colour:
+        particles = attrs.evolve(particles, start="noise")
+    return attrs.evolve(recipe, particles=particles)
 
 
 FLOWS: dict[str, list[Flow]] = {}

@@ -31,9 +31,7 @@ EXPERIMENTS = [
 ]
 """The paper's."""
 
-QUICK = {
-    *("mnist-inpainting", "fid-celeba", "online-digits", "digits", "toy-cswf"),
-}
+QUICK = {"mnist-inpainting", "fid-celeba", "online-digits", "digits", "toy-cswf"}
 """Those that are run always, as others show nearly the same; `make test-all` runs these too."""
 
 LAUNCHED = (

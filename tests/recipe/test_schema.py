@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import jsonschema
 import pytest
-import yaml
 
 from cswf_core.recipe import builtin_recipes
+from cswf_core.recipe.render import from_yaml
 from cswf_core.recipe.sections import recipe_schema
 
 
@@ -19,7 +19,7 @@ def validator(registry):
 
 @pytest.mark.parametrize("name", sorted(builtin_recipes()))
 def test_built_in_recipes_satisfy_the_schema_as_written_and_as_resolved(name, validator, recipes):
-    validator.validate(yaml.safe_load(builtin_recipes()[name].path.read_text(encoding="utf-8")))
+    validator.validate(from_yaml(builtin_recipes()[name].path.read_text(encoding="utf-8")))
     validator.validate(recipes[name].resolved())
 
 

@@ -16,10 +16,9 @@ import torch
 from cswf_core.errors import NotFiniteError, OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
 from cswf_core.runs.checkpoints import SIGNALS, CheckpointFolder, Checkpoints, Interval, Stopping
-from cswf_core.runs.durable import FileEntry, remove_parts, write_tensors
+from cswf_core.runs.durable import FileEntry, write_tensors
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import read_json, small_flow
-from tests.runs.unfinished import leave_unfinished
 
 
 def facts(step: int) -> dict:
@@ -50,11 +49,13 @@ def names(folder: CheckpointFolder) -> list[str]:
     return sorted(path.name for path in folder.path.iterdir())
 
 
-def test_two_are_kept_and_the_newest_comes_first(folder):
+def test_two_are_kept_the_newest_first_and_going_on_from_an_earlier_one_drops_the_later(folder):
     assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(30)]
     found = next(folder.newest_first([]))
     assert (found.step, found.facts["word"]) == (30, "after 30")
     assert torch.equal(found.part("flow")["x"], torch.full((3, 4), 30.0))
+    folder.write((25, 0), {"flow/x": torch.zeros(1)}, facts(25))
+    assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(25)]
 
 
 def test_of_a_run_that_is_done_the_newest_is_enough(folder):
@@ -87,20 +88,15 @@ def edit(path):
         (truncate, "bytes and should have"),
         (edit, "is not what was written: its checksum differs"),
         (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.write_bytes(b""), "has 0 bytes and should have"),
     ],
 )
 def test_of_a_damaged_one_the_one_before_is_used_and_the_damage_is_said(folder, damage, said):
-    damage(folder.path / STEP.format(30))
-    step, lost = newest(folder)
-    assert step == 20
-    assert len(lost) == 1
-    assert said in lost[0]
-    assert "step-00000030" in lost[0]
-    damage(folder.path / STEP.format(20))
-    step, lost = newest(folder)
-    assert step is None
-    assert len(lost) == 2
+    for broken, left in (([30], 20), ([30, 20], None)):
+        damage(folder.path / STEP.format(broken[-1]))
+        step, lost = newest(folder)
+        assert step == left
+        pairs = zip(broken, lost, strict=True)
+        assert all(f"step-{number:08}" in sentence and said in sentence for number, sentence in pairs)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +117,20 @@ def test_without_a_good_manifest_checkpoints_are_refused(folder, text):
     assert newest(folder) == (35, [])
 
 
-def test_a_checkpoint_that_is_listed_with_another_step_is_not_taken(folder):
+def test_a_file_that_is_not_the_checkpoint_of_the_step_listed_is_not_taken(folder):
     manifest = read_json(folder.path / "manifest.json")
-    manifest["checkpoints"][0]["step"] = 31
+    newest_entry = manifest["checkpoints"][0]
+    newest_entry["step"] = 31
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     step, lost = newest(folder)
     assert step == 20
     assert "is of step 30, and listed as that of 31" in lost[0]
+    write_tensors(folder.path / STEP.format(30), {"x": torch.zeros(1)}, {"format": 2})
+    newest_entry |= attrs.asdict(FileEntry.of(folder.path / STEP.format(30)))
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    step, lost = newest(folder)
+    assert step == 20
+    assert lost[0].endswith("is no checkpoint of ours: it lacks 'position'")
 
 
 def test_a_kill_before_the_first_manifest_leaves_nothing_that_is_refused(folder, tmp_path, monkeypatch):
@@ -150,16 +153,6 @@ def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
         newest(folder)
 
 
-def test_a_file_of_tensors_that_is_no_checkpoint_is_not_taken_for_one(folder):
-    write_tensors(folder.path / STEP.format(30), {"x": torch.zeros(1)}, {"format": 2})
-    manifest = read_json(folder.path / "manifest.json")
-    manifest["checkpoints"][0] |= attrs.asdict(FileEntry.of(folder.path / STEP.format(30)))
-    (folder.path / "manifest.json").write_text(json.dumps(manifest))
-    step, lost = newest(folder)
-    assert step == 20
-    assert lost[0].endswith("is no checkpoint of ours: it lacks 'position'")
-
-
 def test_the_end_of_a_stage_does_not_take_the_place_of_its_last_step(folder):
     before = names(folder)
     folder.write((30, 1), {"flow/x": torch.zeros(1)}, facts(30))
@@ -172,18 +165,6 @@ def test_files_have_the_rights_that_new_files_have(folder):
     (folder.path / "other").touch()
     modes = {path.stat().st_mode for path in folder.path.iterdir()}
     assert len(modes) == 1
-
-
-def test_what_a_kill_leaves_of_a_file_is_removed(folder):
-    leave_unfinished(folder.path / "step-00000040-stage-0000.safetensors")
-    remove_parts(folder.path)
-    assert newest(folder) == (30, [])
-    assert all(name[0] != "." for name in names(folder))
-
-
-def test_going_on_from_an_earlier_one_drops_the_later(folder):
-    folder.write((25, 0), {"flow/x": torch.zeros(1)}, facts(25))
-    assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(25)]
 
 
 @pytest.mark.parametrize("when", ["write", "sync", "manifest"])
@@ -253,25 +234,22 @@ def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
     assert read_json(tmp_path / "c/manifest.json")["checkpoints"][0]["step"] == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "interval"),
-    [
-        ("500", Interval(steps=500)),
-        ("30s", Interval(seconds=30.0)),
-        ("10min", Interval(seconds=600.0)),
-        ("1.5h", Interval(seconds=5400.0)),
-        ("never", Interval()),
-    ],
-)
-def test_an_interval_is_steps_or_time_and_is_written_back(text, interval):
-    assert Interval.from_text(text) == interval
-    assert str(Interval.from_text(text)) == text
+INTERVALS = {
+    "500": Interval(steps=500),
+    "30s": Interval(seconds=30.0),
+    "10min": Interval(seconds=600.0),
+    "1.5h": Interval(seconds=5400.0),
+    "never": Interval(),
+}
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "1.5", "-3", "10 minutes", "min", "1e3"])
-def test_what_is_no_interval_is_refused(text):
-    with pytest.raises(ValueError, match="is not a number of steps such as 500, a time such as 30s"):
-        Interval.from_text(text)
+def test_an_interval_is_steps_or_time_and_is_written_back():
+    for text, interval in INTERVALS.items():
+        assert Interval.from_text(text) == interval
+        assert str(Interval.from_text(text)) == text
+    for text in ("", "0", "0s", "1.5", "-3", "10 minutes", "min", "1e3"):
+        with pytest.raises(ValueError, match="is not a number of steps such as 500, a time such as 30s"):
+            Interval.from_text(text)
 
 
 @pytest.fixture
@@ -311,17 +289,27 @@ def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, err
     assert getattr(ended.value, "exit_status", 130) == 128 + number
 
 
-def test_a_second_sighup_waits_as_the_first_does(handlers):
-    stopping = Stopping()
+@pytest.mark.parametrize(
+    ("signals", "taken", "status"),
+    [
+        ((signal.SIGTERM,), 1, 143),  # the last step has been taken: it ends the run too
+        ((signal.SIGHUP, signal.SIGHUP), 2, 129),
+        ((signal.SIGINT, signal.SIGINT), 1, 130),
+    ],
+)
+def test_a_signal_waits_and_a_second_does_not_but_for_a_sighup(handlers, signals, taken, status):
+    reached = []
 
     def stopped() -> None:
-        with stopping.patient():
-            os.kill(os.getpid(), signal.SIGHUP)
-            os.kill(os.getpid(), signal.SIGHUP)
+        with Stopping().patient():
+            for number in signals:
+                os.kill(os.getpid(), number)
+                reached.append(number)
 
-    with pytest.raises(Terminated) as ended:
+    with pytest.raises(KeyboardInterrupt) as ended:
         stopped()
-    assert ended.value.exit_status == 129
+    assert len(reached) == taken
+    assert getattr(ended.value, "exit_status", 130) == status
 
 
 def test_a_checkpoint_of_particles_that_are_none_is_not_written_and_the_one_before_stays(tmp_path):
@@ -336,28 +324,6 @@ def test_a_checkpoint_of_particles_that_are_none_is_not_written_and_the_one_befo
         watching.save(flow)
     (good,) = folder.newest_first([])
     assert good.step == 2
-
-
-def test_a_signal_after_the_last_step_ends_the_run_too(handlers):
-    stopping = Stopping()
-    with pytest.raises(Terminated), stopping.patient():
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_second_signal_does_not_wait(handlers):
-    stopping = Stopping()
-    reached = []
-
-    def stopped() -> None:
-        with stopping.patient():
-            os.kill(os.getpid(), signal.SIGINT)
-            reached.append("the first waits")
-            os.kill(os.getpid(), signal.SIGINT)
-            reached.append("the second does not")
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    assert reached == ["the first waits"]
 
 
 def test_handlers_are_what_they_were_afterwards_and_threads_change_none(handlers):
