@@ -156,20 +156,18 @@ def test_pixels_outside_their_range_are_refused_with_the_rule(data, limits):
     assert "a byte v is v/128 − 1" in str(error.value)
 
 
-@pytest.mark.parametrize("data", [pictures(-1, 1 - BIN, BIN), pictures(-1, 1), pictures(-1 - 1e-7, 0.3)])
-def test_pixels_in_their_range_pass(data):
+FAR = Dataset(torch.full((4, 3), 900.0), Space((4,)))
+
+
+@pytest.mark.parametrize("data", [pictures(-1, 1 - BIN, BIN), pictures(-1, 1), pictures(-1 - 1e-7, 0.3), FAR])
+def test_pixels_in_their_range_and_points_anywhere_pass(data):
     assert loaded(data) is data
-
-
-def test_points_may_lie_anywhere():
-    far = Dataset(torch.full((4, 3), 900.0), Space((4,)))
-    assert loaded(far) is far
 
 
 def test_labels_need_the_names_of_their_classes():
     labelled = pictures(-1, 0.9, conditions=Conditions(labels=torch.tensor([0, 1, 0])))
     with pytest.raises(
-        PluginError, match=r"load must return the names of its classes beside labels.*, got none"
+        PluginError, match=r"load must return the names of its classes beside labels.* got none"
     ):
         loaded(labelled)
     assert loaded(attrs.evolve(labelled, classes=("cat", "dog")))

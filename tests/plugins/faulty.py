@@ -319,6 +319,11 @@ def loading(name, x, **members):
 
 OutOfRange = loading("OutOfRange", lambda draw: draw.uniform(16, 40) * 255)
 OtherEachTime = loading("OtherEachTime", lambda draw: torch.rand(16, 40))
+HeldOutOfRange = loading(
+    "HeldOutOfRange",
+    lambda draw: draw.uniform(16, 40) - 0.5,
+    held_out=Dataset(torch.full((16, 2), 3.0), Space((1, 4, 4))),
+)
 BetweenLevels = loading("BetweenLevels", lambda draw: draw.uniform(16, 40) * 1.9 - 0.95, bin_width=1 / 128)
 
 
@@ -429,6 +434,7 @@ FAULTS = [
     ("schedule", AnotherPlanEachTime, "a resumed flow has the same bits"),
     ("coordinates", WrongTranspose, "a map is linear and has its inverse and transpose"),
     ("dataset", OutOfRange, "data are finite and labels fit their classes"),
+    ("dataset", HeldOutOfRange, "data are finite and labels fit their classes"),
     ("dataset", OtherEachTime, "answers follow from their keys"),
     ("dataset", BetweenLevels, "pixels are grey levels"),
     ("metric", OrderMatters, "the order of samples does not matter"),
