@@ -27,7 +27,7 @@ from cswf_core.plugins import KINDS, Plugin, Registry
 from cswf_core.plugins.registry import LOAD_ONLY, NAME, PluginRegister
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.recipe.citations import references_of
-from cswf_core.testing.outcome import A, FaultError, SkipError, Subject, require, takeable
+from cswf_core.testing.outcome import A, Check, FaultError, SkipError, Subject, require, takeable
 
 GREY = Space((1, 8, 8))
 COLOUR = Space((3, 8, 8))
@@ -274,7 +274,7 @@ def a_saved_model_retraces_the_flow(subject: FlowSubject[Any]) -> None:
 class FlowSubject(Subject[A]):
     """A plugin that is a part of flows."""
 
-    in_flows = (
+    in_flows: ClassVar[Sequence[Check]] = (
         a_short_flow_comes_nearer_to_the_data,
         a_resumed_flow_has_the_same_bits,
         a_saved_model_retraces_the_flow,

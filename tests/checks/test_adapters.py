@@ -154,36 +154,31 @@ def test_a_faulty_answer_is_named(kind, plugin, complaint):
     refused(complaint, **{kind: plugin})
 
 
-def test_unusable_held_out_data_are_one_sentence_too():
-    data, others = random_data(), Dataset(x=torch.zeros(4, 3), space=Space((4,)))
-    with pytest.raises(PluginError, match="held-out samples of the same kind, 5 with 3 classes"):
-        small_flow(attrs.evolve(data, held_out=others))
-    with pytest.raises(DataError, match="samples have NaN or infinite values"):
-        small_flow(attrs.evolve(data, held_out=attrs.evolve(data, x=data.x / 0)))
+def points(x, d=5):
+    return Dataset(x=x, space=Space((d,)))
+
+
+def held_out(other):
+    return attrs.evolve(random_data(), held_out=other)
 
 
 @pytest.mark.parametrize(
-    ("x", "complaint"),
+    ("data", "complaint"),
     [
-        (torch.zeros(5, 0), "the data set is empty"),
-        (torch.full((5, 3), float("nan")), "3 of 3 samples have NaN or infinite values"),
-        (torch.zeros(4, 3), "x with d = 5 rows"),
-        (torch.zeros(5, 3, dtype=torch.int64), "floating-point numbers, got 5×3 of int64"),
+        (points(torch.zeros(5, 0)), "the data set is empty"),
+        (points(torch.full((5, 3), float("nan"))), "3 of 3 samples have NaN or infinite values"),
+        (points(torch.zeros(4, 3)), "x with d = 5 rows"),
+        (points(torch.zeros(5, 3, dtype=torch.int64)), "floating-point numbers, got 5×3 of int64"),
+        (held_out(points(torch.zeros(4, 3), 4)), "held-out samples of the same kind, 5 with 3 classes"),
+        (held_out(attrs.evolve(random_data(), x=random_data().x / 0)), "samples have NaN or infinite values"),
     ],
 )
-def test_unusable_data_are_one_sentence(x, complaint):
+def test_unusable_data_are_one_sentence(data, complaint):
     with pytest.raises((DataError, PluginError), match=complaint):
-        small_flow(Dataset(x=x, space=Space((5,))))
+        small_flow(data)
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        7,
-        Dataset(x=torch.zeros(4, 3), space=Space((4,))),
-        Dataset(x=torch.full((5, 3), float("nan")), space=Space((5,))),
-    ],
-)
+@pytest.mark.parametrize("start", [7, points(torch.zeros(4, 3), 4), points(torch.full((5, 3), float("nan")))])
 def test_a_faulty_start_is_named(start):
     with pytest.raises(PluginError, match="start must return"):
         small_flow(start=start)

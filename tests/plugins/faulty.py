@@ -103,8 +103,6 @@ NowAndThenNothing = directions(
 )
 BlindToBrightness = directions("BlindToBrightness", blind_to_brightness)
 OnlyRows = variant("OnlyRows", Sphere, sample=only_rows)
-WithGradients = directions("WithGradients", lambda theta, draw: theta.requires_grad_())
-Float32Always = directions("Float32Always", lambda theta, draw: theta.float())
 CpuAlways = directions("CpuAlways", on_the_cpu)
 NeedsImagesSilently = variant("NeedsImagesSilently", Sphere, sample=needs_images_silently)
 TheSameInEveryBatch = variant("TheSameInEveryBatch", Sphere, sample=the_same_in_every_batch)
@@ -406,8 +404,6 @@ FAULTS = [
     ("projection", NowAndThenNothing, "directions are finite"),
     ("projection", BlindToBrightness, "directions span the space"),
     ("projection", OnlyRows, "spaces are taken or refused in a sentence"),
-    ("projection", WithGradients, "directions have unit length"),
-    ("projection", Float32Always, "directions have unit length"),
     ("projection", CpuAlways, "the device is that of the draw"),
     ("projection", CpuAlways, "a short flow comes nearer to the data"),
     ("projection", NeedsImagesSilently, "spaces are taken or refused in a sentence"),
