@@ -38,7 +38,7 @@ from cswf_core.recipe.sections import (
     ReuseSection,
     recipe_schema,
 )
-from cswf_core.scaffold import Names
+from cswf_core.scaffold import names_made_of, template_for
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -151,9 +151,9 @@ def source(path: str) -> str:
 
 def template(kind: str, name: str) -> str:
     """Return the plugin that `cswf new KIND NAME` writes, as a block of code."""
-    text = (ROOT / f"cswf_core/scaffold/templates/{kind}/plugin.py.template").read_text(encoding="utf-8")
-    names = Names(kind, name)
-    return _python(f"{names.distribution}/{names.module}.py", names.fill(text))
+    names = names_made_of(kind, name)
+    title = f"{names['distribution']}/{names['module']}.py"
+    return _python(title, template_for(names, "plugin.py.template"))
 
 
 def _python(title: str, text: str) -> str:

@@ -41,7 +41,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
             conditions = self.encode(data)
         else:
             cuts = (slice(first, first + READ) for first in range(0, len(data), READ))
-            conditions = Conditions.joined([self.encode(_loaded(data, cut)) for cut in cuts])
+            parts = (attrs.evolve(data.take(cut), x=data.columns(cut)) for cut in cuts)
+            conditions = Conditions.joined([self.encode(part) for part in parts])
         held_out = None if data.held_out is None else self.encoded(data.held_out)
         return attrs.evolve(data, conditions=conditions, held_out=held_out)
 
@@ -186,8 +187,3 @@ class CheckedCondition(Adapter, ConditionEncoder):
             if len(theirs) == 0 or int(theirs.max()) >= N:
                 raise DataError(f"{self.owner}: {len(own)} particles ask for a condition that no data have")
         return answer
-
-
-def _loaded(data: Dataset, cut: slice) -> Dataset:
-    """Return some samples of stored data, in memory."""
-    return attrs.evolve(data.take(cut), x=data.columns(cut))

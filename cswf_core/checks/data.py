@@ -33,8 +33,22 @@ class CheckedSource(Adapter, DatasetSource):
 
 
 def check_loaded(data: object, owner: Owner) -> Dataset:
-    """Return data that a source or a reader of files has loaded, if they are as all data must be."""
-    return _check_pixels(check_dataset(data, owner), owner)
+    """Return data that a source or a reader of files has loaded, if they are as all data must be.
+
+    Besides, pixels lie in [−1, 1), and their bins do not reach beyond.
+    """
+    samples = check_dataset(data, owner)
+    if not samples.space.is_image or samples.stored is not None:
+        return samples
+    fits, low, high = pixel_range(samples)
+    if not fits:
+        width = samples.bin_width
+        bins = f", and with bins of {width:g} at most {1 - width:g}" if width else ""
+        raise PluginError(
+            f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
+            "v/128 − 1, with a bin_width of 1/128"
+        )
+    return samples
 
 
 def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
@@ -66,20 +80,6 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
         if (held_out.space, held_out.classes) != (data.space, data.classes) or held_out.held_out is not None:
             expected = f"held-out samples of the same kind, {data.space} with {len(data.classes)} classes"
             raise fault(expected, f"{held_out.space} with {len(held_out.classes)}")
-    return data
-
-
-def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
-    """Return data of a source if pixels lie in [−1, 1) and their bins do not reach beyond."""
-    if not data.space.is_image or data.stored is not None:
-        return data
-    fits, low, high = pixel_range(data)
-    if not fits:
-        bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
-        raise PluginError(
-            f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
-            "v/128 − 1, with a bin_width of 1/128"
-        )
     return data
 
 

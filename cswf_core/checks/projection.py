@@ -87,21 +87,16 @@ class CheckedSampler(Adapter, ProjectionSampler):
             with calling(self.owner, "dense"):
                 theta = projection.dense()
             self._unit(self._tensor(theta, "dense", shape, draw.dtype, draw.device), "sample")
-            if not matrix:
-                self._check_operator(projection, theta)
+            gaps = [] if matrix else self.product_gaps(projection, theta)
+            for method, gap, largest in gaps:
+                if not gap <= 1e-3 * (1 + largest):
+                    expected = f"what dense() ({sizes(theta.shape)}) gives"
+                    raise self._fault(method, expected, f"values {gap:.3g} apart")
         self._proved.add((space, type(projection)))
 
     def recheck(self) -> None:
         """Check the products of operators again, the next time that they are drawn."""
         self._proved.clear()
-
-    def _check_operator(self, projection: Projection, theta: Tensor) -> None:
-        """Refuse an operator whose products are not those with its dense matrix."""
-        for method, gap, largest in self.product_gaps(projection, theta):
-            if not gap <= 1e-3 * (1 + largest):
-                raise self._fault(
-                    method, f"what dense() ({sizes(theta.shape)}) gives", f"values {gap:.3g} apart"
-                )
 
     def product_gaps(self, projection: Projection, theta: Tensor) -> Iterator[tuple[str, float, float]]:
         """Yield how far `project` and `adjoint` are from products with θ (H×d) on a few random vectors.

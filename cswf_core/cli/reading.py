@@ -88,7 +88,7 @@ def schema(plugins_dir: tuple[Path, ...]) -> None:
 def new(kind: str, name: str, folder: Path | None) -> None:
     """Do the work of `cswf new`."""
     names = names_of(kind, name, Registry.discover())
-    place = Path(names.distribution) if folder is None else folder
+    place = Path(names["distribution"]) if folder is None else folder
     for path in new_package(names, place):
         say(str(path))
     say("", "Next:")

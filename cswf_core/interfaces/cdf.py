@@ -24,7 +24,7 @@ class Part:
             raise ValueError("a part is {share: …} or {count: …}, one of the two")
 
     def of(self, count: int) -> int:
-        """Return how many of `count` samples belong to the part: 2 at least, where there are so many."""
+        """Return how many of `count` samples belong to the part: at least 2, if there are 2."""
         wanted = round(self.share * count) if self.share is not None else self.count or 0
         return min(max(wanted, 2), count)
 

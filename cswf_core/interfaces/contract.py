@@ -34,14 +34,11 @@ class Contract(abc.ABC):  # noqa: B024  the contracts have abstract methods
             return  # attrs makes a class anew to give it slots
         own = vars(cls).get("__annotations__", {})
         for contract in (base for base in cls.__mro__[1:] if Contract in (base, *base.__bases__)):
-            for name in _flags(contract) & own.keys() & vars(cls).keys():
-                if not isinstance(vars(cls)[name], type(attrs.field())):
+            for name, type_ in vars(contract).get("__annotations__", {}).items():
+                is_flag = name in vars(contract) and type_.startswith(("bool", "ClassVar"))
+                has_own = name in own and name in vars(cls)
+                if is_flag and has_own and not isinstance(vars(cls)[name], type(attrs.field())):
                     own[name] = ClassVar[Any]
-
-
-def _flags(contract: type) -> set[str]:
-    types = vars(contract).get("__annotations__", {})
-    return {name for name in types if name in vars(contract) and types[name].startswith(("bool", "ClassVar"))}
 
 
 class Written(abc.ABC):
@@ -102,7 +99,6 @@ class Size(Written):
     """As it was written."""
 
     form: ClassVar[str] = "a size such as 500MB, 1.5GB or 2GiB"
-    """In words, for errors."""
 
     @classmethod
     def from_text(cls, text: str) -> Size:

@@ -20,7 +20,6 @@ from cswf_core.interfaces.space import Space
 BIN = 1 / 128
 """Width of a byte's grey level in [−1, 1): a byte v is the pixel v·BIN − 1, exactly."""
 
-
 READ = 8192
 """Images that are read at a time, where all are gone through."""
 

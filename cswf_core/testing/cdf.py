@@ -12,8 +12,8 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.checks.adapter import greatest_fall, not_finite
 from cswf_core.interfaces import FittedCDF, Key, Rows
 from cswf_core.recipe import Recipe
-from cswf_core.testing.flows import IN_A_FLOW, POINTS, bare, recipe_with, samples
-from cswf_core.testing.outcome import SkipError, Subject, require
+from cswf_core.testing.flows import POINTS, FlowSubject, bare, recipe_with, samples
+from cswf_core.testing.outcome import SkipError, require
 
 NEAR = 0.02
 """How far from the right value an estimate may be, in parts of the range of a row's values."""
@@ -44,11 +44,10 @@ DISTINCT = ("normal values", "skewed values", "values with an outlier")
 """Rows without ties, where F⁻¹(F(z)) = z is to be expected."""
 
 
-class Distributions(Subject[CheckedCDF]):
+class Distributions(FlowSubject[CheckedCDF]):
     """A CDF estimator."""
 
     kind = "cdf"
-    in_flows = IN_A_FLOW
 
     def fits(self, seed: int = 0) -> Iterator[tuple[str, Tensor, FittedCDF]]:
         """Yield the name of a row, its values (1×n) and their distribution."""
@@ -143,7 +142,7 @@ def one_or_two_values_are_enough(subject: Distributions) -> None:
             "cdf": F.cdf(values),
             "icdf": F.icdf(LEVELS),
             "transport of many": subject.checked.transport(_rows(0)["normal values"], F),
-            "transport of so many": subject.checked.transport(values.clone(), F),
+            "transport of its own values": subject.checked.transport(values.clone(), F),
         }
         for method, answer in answers.items():
             got = f"NaN or infinity from {method} with n = {count}"

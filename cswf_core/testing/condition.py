@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -11,29 +11,19 @@ from torch import Tensor
 from cswf_core.checks import CheckedCondition
 from cswf_core.checks.adapter import transpose_gap
 from cswf_core.errors import DataError
-from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, Key, Masked
 from cswf_core.recipe import Recipe
 from cswf_core.testing.flows import (
     COLOUR,
     GREY,
-    IN_A_FLOW,
     POINTS,
+    FlowSubject,
     bare,
     constant,
-    flow_of,
     recipe_with,
     samples,
 )
-from cswf_core.testing.outcome import (
-    FaultError,
-    SkipError,
-    Subject,
-    one_sentence,
-    require,
-    require_laws,
-    takeable,
-)
+from cswf_core.testing.outcome import FaultError, SkipError, one_sentence, require, require_laws, takeable
 
 COUNT = 30
 """Particles whose Y is drawn."""
@@ -50,11 +40,10 @@ def draw(role: str = "condition") -> Draw:
     return Key(11, role).open(dtype=torch.float64)
 
 
-class Encoding(Subject[CheckedCondition]):
+class Encoding(FlowSubject[CheckedCondition]):
     """A condition, and data that have the Y it needs."""
 
     kind = "condition"
-    in_flows = IN_A_FLOW
 
     def __init__(self, plugin: ConditionEncoder, data: Dataset | None = None) -> None:
         super().__init__(plugin)
@@ -67,8 +56,7 @@ class Encoding(Subject[CheckedCondition]):
             "a condition that takes images or points with labels, vectors and held-out samples "
             "(others: check_condition(plugin, data=…))"
         )
-        takes = takeable(self.offered, self.length_for, lambda refusal: FaultError(wanted, refusal))
-        return next(takes)
+        return next(takeable(self.offered, self.length_for, partial(FaultError, wanted)))
 
     def length_for(self, data: Dataset) -> int:
         """Return l for some data, with the Y that the condition gives them."""
@@ -121,13 +109,6 @@ class Encoding(Subject[CheckedCondition]):
         """Return the recipe of a short flow with the condition."""
         schedule = constant(max(192, 4 * self.data.space.dimension))
         return recipe_with("condition", self.plugin, self.taken, schedule=schedule)
-
-    @cached_property
-    def flow(self) -> Flow:
-        """A short flow, run to its end."""
-        flow = flow_of(self.recipe())
-        flow.run()
-        return flow
 
 
 def data_that_lack_y_are_refused_in_a_sentence(subject: Encoding) -> None:
@@ -227,7 +208,7 @@ def an_observation_is_an_orthogonal_projection(subject: Encoding) -> None:
 
 def the_observed_part_never_moves(subject: Encoding) -> str:
     """After a flow, what is seen of x is what it was: to the bit for `Masked` pixels, else to rounding."""
-    flow = subject.flow
+    _, flow = subject.flowed
     if flow.observation is None:
         raise SkipError("it observes no part of x")
     before, after = (flow.observation.seen(x) for x in (flow.originals().cpu(), flow.samples().x))

@@ -7,11 +7,12 @@ from functools import cached_property
 import torch
 
 from cswf_core.checks import CheckedSource
+from cswf_core.checks.data import pixel_range
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Dataset, Draw, Key, StoredImages, StoredPixels
 from cswf_core.recipe import Recipe
-from cswf_core.testing.flows import a_short_flow_comes_nearer_to_the_data, recipe_with
-from cswf_core.testing.outcome import SkipError, Subject, require
+from cswf_core.testing.flows import FlowSubject, a_short_flow_comes_nearer_to_the_data, recipe_with
+from cswf_core.testing.outcome import SkipError, require
 
 FEW = 48
 """Samples of a short flow, and those that are read one by one."""
@@ -22,7 +23,7 @@ def draw(role: str = "data") -> Draw:
     return Key(3, role).open()
 
 
-class SourceSubject(Subject[CheckedSource]):
+class SourceSubject(FlowSubject[CheckedSource]):
     """A data source."""
 
     kind = "dataset"
@@ -91,6 +92,9 @@ def data_are_finite_and_labels_fit_their_classes(subject: SourceSubject) -> str:
     for name, tensor in (("x", data.x), ("labels", y.labels), ("vectors", y.vectors)):
         if tensor is not None:  # the engine brings them to its device
             require(tensor.device.type == "cpu", f"{name} on the CPU", tensor.device)
+    if data.held_out is not None and data.space.is_image:  # those of the data have been looked at on loading
+        fits, low, high = pixel_range(data.held_out)
+        require(fits, "held-out pixels in [−1, 1), a byte v as v/128 − 1", f"{low:.4g} … {high:.4g}")
     held_out = "" if data.held_out is None else f", {len(data.held_out):,} held out"
     return f"{len(data):,} samples of {data.space}, {len(data.classes)} classes{held_out}"
 

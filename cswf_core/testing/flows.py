@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import tempfile
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import torch
@@ -26,7 +27,7 @@ from cswf_core.plugins import KINDS, Plugin, Registry
 from cswf_core.plugins.registry import LOAD_ONLY, NAME, PluginRegister
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.recipe.citations import references_of
-from cswf_core.testing.outcome import FaultError, SkipError, Subject, require
+from cswf_core.testing.outcome import A, Check, FaultError, SkipError, Subject, require, takeable
 
 GREY = Space((1, 8, 8))
 COLOUR = Space((3, 8, 8))
@@ -67,12 +68,10 @@ class Held(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data in the draw's numbers."""
-        data, held_out = (
-            None if part is None else attrs.evolve(part, x=part.x.to(draw.dtype))
-            for part in (self.data, self.data.held_out)
-        )
-        assert data is not None
-        return attrs.evolve(data, held_out=held_out)
+        held_out = self.data.held_out
+        if held_out is not None:
+            held_out = attrs.evolve(held_out, x=held_out.x.to(draw.dtype))
+        return attrs.evolve(self.data, x=self.data.x.to(draw.dtype), held_out=held_out)
 
 
 def distance(x: Tensor, y: Tensor) -> float:
@@ -152,11 +151,18 @@ def flow_of(recipe: Recipe, *observers: object) -> Flow:
     return build_flow(recipe, device="cpu", observers=observers)
 
 
-def require_nearer(recipe: Recipe) -> str:
-    """Raise `FaultError` unless the flow comes nearer to the data; return by how much, in words."""
+def flowed(recipe: Recipe) -> tuple[Dataset, Flow]:
+    """Return where a recipe's particles begin, and its flow after the last step."""
     flow = flow_of(recipe)
-    before = distance_by_condition(flow.samples(), flow.balanced_data)
-    after = distance_by_condition(flow.run(), flow.balanced_data)
+    begin = flow.samples()
+    flow.run()
+    return begin, flow
+
+
+def require_nearer(begin: Dataset, flow: Flow) -> str:
+    """Raise `FaultError` unless a flow has come nearer to the data; return by how much, in words."""
+    before = distance_by_condition(begin, flow.balanced_data)
+    after = distance_by_condition(flow.samples(), flow.balanced_data)
     steps = flow.position.total
     nearer = 0.9
     require(
@@ -219,33 +225,32 @@ SHARED = (
 """Checks of every kind."""
 
 
-def a_short_flow_comes_nearer_to_the_data(subject: Any) -> str:
+def a_short_flow_comes_nearer_to_the_data(subject: FlowSubject[Any]) -> str:
     """The plugin works in a flow: particles come nearer to the data in a few steps."""
-    return require_nearer(subject.recipe())
+    return require_nearer(*subject.flowed)
 
 
-def a_resumed_flow_has_the_same_bits(subject: Any) -> None:
+def a_resumed_flow_has_the_same_bits(subject: FlowSubject[Any]) -> None:
     """A flow that was stopped in the middle and built anew ends with the bits of one that was not stopped."""
-    recipe = subject.recipe()
-    whole = flow_of(recipe)
-    states = sum(1 for _ in whole)
-    first = flow_of(recipe)
-    second = flow_of(recipe)
-    for _ in islice(first, states // 2):
+    _, whole = subject.flowed
+    steps = whole.position.total
+    first = flow_of(subject.recipe())
+    for _ in islice(first, steps // 2):
         pass
     stopped = first.snapshot()
     facts = json.loads(json.dumps(stopped.facts()))
+    second = flow_of(subject.recipe())
     second.restore(Snapshot.of({k: t.clone() for k, t in stopped.tensors().items()}, facts))
     expected = whole.samples().x
     got = second.run().x
-    if not torch.equal(expected, got):
-        raise FaultError(
-            f"the same bits from a flow that was stopped after {states // 2} of {states} steps and built anew",
-            f"values up to {float((expected - got).abs().max()):.3g} apart",
-        )
+    require(
+        torch.equal(expected, got),
+        f"the same bits from a flow that was stopped after {steps // 2} of {steps} steps and built anew",
+        f"values up to {float((expected - got).abs().max()):.3g} apart",
+    )
 
 
-def a_saved_model_retraces_the_flow(subject: Any) -> None:
+def a_saved_model_retraces_the_flow(subject: FlowSubject[Any]) -> None:
     """A model saved during the flow needs nothing but keys to draw the same directions again."""
     recipe = subject.recipe()
     if recipe.projection.checked.adapts:
@@ -266,9 +271,44 @@ def a_saved_model_retraces_the_flow(subject: Any) -> None:
     )
 
 
-IN_A_FLOW = (
-    a_short_flow_comes_nearer_to_the_data,
-    a_resumed_flow_has_the_same_bits,
-    a_saved_model_retraces_the_flow,
-)
-"""Checks of every kind that is a part of flows: its subject has the `recipe` of a short one."""
+class FlowSubject(Subject[A]):
+    """A plugin that is a part of flows."""
+
+    in_flows: ClassVar[Sequence[Check]] = (
+        a_short_flow_comes_nearer_to_the_data,
+        a_resumed_flow_has_the_same_bits,
+        a_saved_model_retraces_the_flow,
+    )
+
+    def recipe(self) -> Recipe:
+        """Return the recipe of a short flow with the plugin."""
+        raise NotImplementedError
+
+    @cached_property
+    def flowed(self) -> tuple[Dataset, Flow]:
+        """Where the particles of this flow begin, and the flow after its last step."""
+        return flowed(self.recipe())
+
+
+class SpaceSubject(FlowSubject[A]):
+    """A plugin that is tried in several spaces, or in those that the test names."""
+
+    spaces: Sequence[Space] = (GREY, COLOUR, POINTS)
+    wanted: ClassVar[str]
+    """What there has to be in one of them, in words."""
+
+    def __init__(self, plugin: Any, spaces: Sequence[Space] | None = None) -> None:
+        super().__init__(plugin)
+        self.chosen = spaces is not None
+        if spaces is not None:
+            self.spaces = tuple(spaces)
+
+    def attempt(self, space: Space) -> object:
+        """Use the plugin in a space; raise `DataError` if it refuses that."""
+        raise NotImplementedError
+
+    @cached_property
+    def usable(self) -> list[Space]:
+        """The spaces that the plugin takes."""
+        wanted = f"{self.wanted} one of {', '.join(map(str, self.spaces))}"
+        return list(takeable(self.spaces, self.attempt, partial(FaultError, wanted)))

@@ -113,20 +113,27 @@ def run(
 ) -> list[Outcome]:
     """Return the outcome of every check; those that are `excused`, by claim, are skipped for a reason.
 
-    The first is whether the class can be a plugin at all; if it cannot, the others are skipped.
+    The first is whether the class can be a plugin at all; if it cannot, the others are skipped. The engine's
+    advice about step sizes is not shown: the flows of a kit are too short to follow it.
     """
     reasons = {in_words(name): reason for name, reason in excused.items()}
     claims = [in_words(check.__name__) for check in checks]
     for name in reasons.keys() - set(claims):
         raise PluginError(f"there is no check '{name}'{did_you_mean(name, claims)}")
     outcomes: list[Outcome] = []
+    log = logging.getLogger("cswf")
+    level = log.level
     for claim, check in zip(claims, checks, strict=True):
         if claim in reasons:
             outcome = Outcome(claim, "skipped", f"excused: {reasons[claim]}")
         elif outcomes and outcomes[0].result == "failed":
             outcome = Outcome(claim, "skipped", f"not tried: {outcomes[0].sentence}")
         else:
-            outcome = _outcome(claim, check, subject)
+            log.setLevel(logging.ERROR)
+            try:
+                outcome = _outcome(claim, check, subject)
+            finally:
+                log.setLevel(level)
         outcomes.append(outcome)
         if on_result is not None:
             on_result(outcome)
@@ -140,33 +147,19 @@ def in_words(name: str) -> str:
 
 def _outcome(claim: str, check: Check, subject: Subject[Any]) -> Outcome:
     began = time.perf_counter()
-
-    def ended(result: Literal["passed", "failed", "skipped"], sentence: str) -> Outcome:
-        words = " ".join(sentence.split()).removeprefix(f"{subject.owner}: ")
-        return Outcome(claim, result, words, time.perf_counter() - began)
-
+    result: Literal["passed", "failed", "skipped"] = "failed"
     try:
-        with _quiet():
-            remark = check(subject)
+        sentence = check(subject) or ""
+        result = "passed"
     except SkipError as reason:
-        return ended("skipped", str(reason))
+        sentence = str(reason)
+        result = "skipped"
     except (FaultError, CswfError) as fault:
-        return ended("failed", str(fault))
+        sentence = str(fault)
     except (Exception, SystemExit) as error:  # whatever a plugin's code raises is its outcome, not ours
-        return ended("failed", f"{type(error).__name__}: {error}")
-    return ended("passed", remark or "")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the engine's advice about step sizes to itself: the flows of a kit are too short to follow it."""
-    log = logging.getLogger("cswf")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+        sentence = f"{type(error).__name__}: {error}"
+    words = " ".join(sentence.split()).removeprefix(f"{subject.owner}: ")
+    return Outcome(claim, result, words, time.perf_counter() - began)
 
 
 def require_laws(gaps: Mapping[str, float], most: float, apart: str) -> None:
@@ -197,42 +190,51 @@ def takeable(
     offered: Iterable[T], attempt: Callable[[T], object], nothing: Callable[[str], Exception]
 ) -> Iterator[T]:
     """Yield what a plugin takes, as `attempt` raises no `DataError`; raise `nothing(why)` if it takes none."""
-    refusals = []
+    refusal = ""
     taken = False
     for each in offered:
         try:
             attempt(each)
         except DataError as error:
-            refusals.append(str(error))
-            continue
-        taken = True
-        yield each
+            refusal = refusal or str(error)
+        else:
+            taken = True
+            yield each
     if not taken:
-        raise nothing(refusals[0])
+        raise nothing(refusal)
 
 
-def _states() -> dict[str, bytes]:
-    """Return the state of every global generator, by the name of its module."""
-    return {
-        "random": pickle.dumps(random.getstate()),
-        "numpy.random": pickle.dumps(np.random.get_state()),
-        "torch": torch.random.get_rng_state().numpy().tobytes(),
-    }
+GENERATORS: Mapping[str, tuple[Callable[[int], object], Callable[[], Any], Callable[[Any], None]]] = {
+    "random": (random.seed, random.getstate, random.setstate),
+    "numpy.random": (np.random.seed, np.random.get_state, np.random.set_state),
+    "torch": (
+        torch.default_generator.manual_seed,
+        lambda: torch.get_rng_state().numpy(),
+        lambda state: torch.set_rng_state(torch.from_numpy(state)),
+    ),
+}
+"""Each module with a global generator: what seeds it, returns its state, and sets that."""
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and PyTorch; put them back as they were in the end."""
-    before = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)
+def _untouched(seed: int) -> Iterator[None]:
+    """Seed all global generators, and put them back in the end; raise `FaultError` if work draws from one."""
+    before = {name: state() for name, (_, state, _) in GENERATORS.items()}
+    seeded = {}
+    for name, (seeding, state, _) in GENERATORS.items():
+        seeding(seed)
+        seeded[name] = pickle.dumps(state())
     try:
         yield
+        touched = [name for name, (_, state, _) in GENERATORS.items() if pickle.dumps(state()) != seeded[name]]
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.random.set_rng_state(before[2])
+        for name, (_, _, restore) in GENERATORS.items():
+            restore(before[name])
+    require(
+        not touched,
+        "all randomness to come from `draw`, so that runs can be repeated",
+        f"a draw from the global generator of {' and '.join(touched)}",
+    )
 
 
 def answers_follow_from_their_keys(subject: Subject[Any]) -> None:
@@ -243,15 +245,8 @@ def answers_follow_from_their_keys(subject: Subject[Any]) -> None:
     """
     answers = []
     for seed in (1, 2):
-        with _seeded(seed):
-            before = _states()
+        with _untouched(seed):
             answers.append(subject.answers())
-            touched = [name for name, state in _states().items() if state != before[name]]
-        require(
-            not touched,
-            "all randomness to come from `draw`, so that runs can be repeated",
-            f"a draw from the global generator of {' and '.join(touched)}",
-        )
     require(same(*answers), "the same answers when it is asked twice with the same keys", "others")
 
 

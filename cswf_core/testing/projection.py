@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -12,47 +9,24 @@ from cswf_core.checks import CheckedSampler
 from cswf_core.checks.adapter import farthest_from_unit, not_finite
 from cswf_core.errors import DataError, PluginError
 from cswf_core.flow.stability import MISTAKEN
-from cswf_core.interfaces import (
-    DenseProjection,
-    Draw,
-    Key,
-    NonlinearProjection,
-    Projection,
-    ProjectionSampler,
-    Space,
-)
+from cswf_core.interfaces import DenseProjection, Draw, Key, NonlinearProjection, Projection, Space
 from cswf_core.recipe import Recipe
 from cswf_core.testing.flows import (
     COLOUR,
     GREY,
-    IN_A_FLOW,
     POINTS,
+    SpaceSubject,
     bare,
     constant,
+    flowed,
     recipe_with,
     require_nearer,
     samples,
 )
-from cswf_core.testing.outcome import (
-    FaultError,
-    SkipError,
-    Subject,
-    refusals,
-    require,
-    takeable,
-)
+from cswf_core.testing.outcome import FaultError, SkipError, refusals, require
 
 COUNT = 40
 """Directions of most checks."""
-
-NOUNS = {
-    Space((1, 1, 1)): "images of one pixel",
-    Space((1, 7, 9)): "oblong images",
-    GREY: "grey images",
-    COLOUR: "colour images",
-    POINTS: "points",
-}
-"""Spaces that are tried, in words."""
 
 UNEVEN = 2.0
 """From this λ·d on, a step of η = d makes errors grow."""
@@ -72,53 +46,41 @@ def numbers_of(projection: Projection, stream: Draw) -> Tensor:
     return theta if projection.weights is None else theta * projection.weights[:, None]
 
 
-class SamplerSubject(Subject[CheckedSampler]):
+class SamplerSubject(SpaceSubject[CheckedSampler]):
     """A projection sampler, and the spaces that it is tried in."""
 
     kind = "projection"
-    in_flows = IN_A_FLOW
+    wanted = "directions in"
 
-    def __init__(self, plugin: ProjectionSampler, spaces: Sequence[Space] | None = None) -> None:
-        super().__init__(plugin)
-        self.spaces = tuple(spaces) if spaces is not None else (GREY, COLOUR, POINTS)
-        self.chosen = spaces is not None
-
-    def sampler(self, space: Space, like: Tensor | None = None) -> CheckedSampler:
+    def sampler(self, space: Space, dtype: torch.dtype = torch.float64) -> CheckedSampler:
         """Return the sampler for a space, which has seen data and particles there if it looks at them."""
-        x = samples(space).x.to(torch.empty(0, dtype=torch.float64) if like is None else like)
+        x = samples(space).x.to(dtype)
         sampler = self.checked
         if sampler.sees_data:
             sampler = sampler.fitted(space, x)
         if sampler.adapts:
-            particles = Key(3, "particles").open(x.device, x.dtype).normal(*x.shape)
-            sampler = sampler.adapted(space, particles, x, Key(3, "adapt").open(x.device, x.dtype))
+            particles = Key(3, "particles").open(dtype=dtype).normal(*x.shape)
+            sampler = sampler.adapted(space, particles, x, Key(3, "adapt").open(dtype=dtype))
         return sampler
 
     def theta(self, space: Space, count: int = COUNT, stream: Draw | None = None) -> Tensor:
         """Return the numbers of a batch of directions, checked as the engine checks them; see `numbers_of`."""
         stream = draw() if stream is None else stream
-        like = torch.empty(0, dtype=stream.dtype, device=stream.device)
-        return numbers_of(self.sampler(space, like).sample(space, count, stream), stream)
+        return numbers_of(self.sampler(space, stream.dtype).sample(space, count, stream), stream)
 
     def require_linear(self) -> None:
         """Raise `SkipError` if the sampler has nonlinear slices, which have no matrix."""
         if isinstance(self.sampler(self.space).sample(self.space, 2, draw()), NonlinearProjection):
             raise SkipError("its slices are nonlinear, and have gradients in the place of directions")
 
-    @cached_property
-    def usable(self) -> list[Space]:
-        """The spaces that the sampler takes."""
-
-        def attempt(space: Space) -> None:
-            try:
-                self.theta(space, 2)
-            except DataError:
-                raise
-            except Exception:  # a fault, which other checks will tell; the space is not refused
-                pass
-
-        wanted = f"directions in one of {', '.join(map(str, self.spaces))}"
-        return list(takeable(self.spaces, attempt, lambda refusal: FaultError(wanted, refusal)))
+    def attempt(self, space: Space) -> None:
+        """Draw directions; a fault other than a refusal is for other checks to tell."""
+        try:
+            self.theta(space, 2)
+        except DataError:
+            raise
+        except Exception:
+            pass
 
     @property
     def space(self) -> Space:
@@ -132,18 +94,6 @@ class SamplerSubject(Subject[CheckedSampler]):
         drawn = (sampler.sample(self.space, count, draw(index=index)) for count, index in batches)
         single = self.theta(self.space, stream=draw(dtype=torch.float32))
         return [single, *(numbers_of(directions, draw()) for directions in drawn)]
-
-    def require_directions(self, space: Space) -> None:
-        """Raise `FaultError` unless there are directions in a space, or a `DataError` says why not."""
-        try:
-            self.theta(space)
-        except PluginError as error:
-            if " raised " not in str(error):
-                raise
-            advice = "space.grid(\"projection 'mine'\") raises it"
-            raise FaultError(
-                f"directions, or a DataError if it needs other data ({advice})", f"{error}, in {space}"
-            ) from None
 
     def recipe(self) -> Recipe:
         """Return the recipe of a short flow with the sampler."""
@@ -180,15 +130,14 @@ def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
     """Directions are on `draw.device`; without a GPU, PyTorch's device `meta`, without numbers, stands in."""
     device = "cuda" if torch.cuda.is_available() else "meta"
     stream = draw(dtype=torch.float32, device=device)
-    plugin = subject.checked.plugin
+    sampler = subject.checked.plugin
+    x = samples(subject.space).x.to(device)
     try:
-        if plugin.sees_data:
-            x = samples(subject.space).x.to(device)
-            plugin = plugin.fitted(subject.space, x)
-        if plugin.adapts:
-            x = samples(subject.space).x.to(device)
-            plugin = plugin.adapted(subject.space, torch.zeros_like(x), x, draw(1, torch.float32, device))
-        answer = plugin.sample(subject.space, COUNT, stream)
+        if sampler.sees_data:
+            sampler = sampler.fitted(subject.space, x)
+        if sampler.adapts:
+            sampler = sampler.adapted(subject.space, torch.zeros_like(x), x, draw(1, torch.float32, device))
+        answer = sampler.sample(subject.space, COUNT, stream)
         theta = numbers_of(answer, stream) if isinstance(answer, Projection) else answer
     except NotImplementedError as error:
         raise SkipError(f"no GPU is here, and device 'meta' cannot do all that it does ({error})") from None
@@ -224,8 +173,27 @@ def spaces_are_taken_or_refused_in_a_sentence(subject: SamplerSubject) -> str:
 
     A sampler that needs others says so with a `DataError`.
     """
-    chosen = {space: str(space) for space in subject.spaces}
-    return refusals(chosen if subject.chosen else NOUNS, subject.require_directions)
+    nouns = {
+        Space((1, 1, 1)): "images of one pixel",
+        Space((1, 7, 9)): "oblong images",
+        GREY: "grey images",
+        COLOUR: "colour images",
+        POINTS: "points",
+    }
+    if subject.chosen:
+        nouns = {space: str(space) for space in subject.spaces}
+
+    def drawn(space: Space) -> None:
+        try:
+            subject.theta(space)
+        except PluginError as error:
+            if " raised " not in str(error):
+                raise
+            advice = "space.grid(\"projection 'mine'\") raises it"
+            expected = f"directions, or a DataError if it needs other data ({advice})"
+            raise FaultError(expected, f"{error}, in {space}") from None
+
+    return refusals(nouns, drawn)
 
 
 def directions_span_the_space(subject: SamplerSubject) -> str:
@@ -269,7 +237,7 @@ def _remarks(subject: SamplerSubject, scaled: Tensor, space: Space) -> list[str]
     least = float(scaled[0])
     largest = float(scaled[-1])
     spread = f"λ·d of E[θθᵀ] goes from {least:.2g} to {largest:.2g} in {space}"
-    even = 0.6 < least <= largest < 1.5  # of so many directions, if it is even
+    even = 0.6 < least <= largest < 1.5  # the bounds of estimates, where E[θθᵀ] is even
     require(even or not subject.checked.isotropic, "E[θθᵀ] = I/d, as `isotropic = True` says", spread)
     remarks = []
     dim = int((scaled < 0.05).sum())
@@ -306,5 +274,6 @@ def a_pyramid_sets_its_patches(subject: SamplerSubject) -> str:
                 raise SkipError(remark) from None
             continue
         schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
-        require_nearer(recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule))
+        recipe = recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule)
+        require_nearer(*flowed(recipe))
     return remark

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedMetric, CheckedObserver
 from cswf_core.errors import DataError
-from cswf_core.hookspecs import hookimpl
+from cswf_core.hookspecs import WatchedState, hookimpl
 from cswf_core.interfaces import Comparison, Dataset, Key, Metric, Result, Workbench
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
@@ -34,9 +35,9 @@ STEPS = 3
 """Steps of each of the two stages that an observer watches."""
 
 
-def noise(samples: Dataset, seed: int = 5) -> Tensor:
+def noise(samples: Dataset) -> Tensor:
     """Return noise in [−1, 1), as much as there are samples: d×n."""
-    return 2 * Key(seed, "noise").open(dtype=samples.x.dtype).uniform(*samples.x.shape) - 1
+    return 2 * Key(5, "noise").open(dtype=samples.x.dtype).uniform(*samples.x.shape) - 1
 
 
 class Scores(Subject[CheckedMetric]):
@@ -207,19 +208,6 @@ def data_that_cannot_be_scored_are_refused_before_the_flow(subject: Scores) -> N
             ) from None
 
 
-class InterruptAfter:
-    """Interrupts a run after a step, as Ctrl-C does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    @hookimpl
-    def after_step(self, state: Any) -> None:
-        """Interrupt it if it is time."""
-        if state.total_step == self.step:
-            raise KeyboardInterrupt
-
-
 class Watched(Subject[CheckedObserver]):
     """An observer, and short runs that it watches."""
 
@@ -287,10 +275,16 @@ def it_can_be_closed_at_any_time(subject: Watched) -> None:
 
 def an_interrupted_run_goes_on_with_it(subject: Watched) -> None:
     """A run that was interrupted between two checkpoints is resumed with it, and goes to its end."""
+
+    @hookimpl
+    def interrupt(state: WatchedState) -> None:
+        if state.total_step == STEPS + 2:
+            raise KeyboardInterrupt
+
     with subject.folder() as folder:
         recipe = subject.recipe()
         with suppress(KeyboardInterrupt):
-            launch(recipe, RunFolder(folder), device="cpu", observers=[InterruptAfter(STEPS + 2)])
+            launch(recipe, RunFolder(folder), device="cpu", observers=[SimpleNamespace(after_step=interrupt)])
         facts = resume(recipe, RunFolder(folder), device="cpu")
     require(facts["status"] == "done", "a run that is done", facts["status"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import attrs
@@ -19,8 +18,8 @@ from cswf_core.recipe import Recipe, choose
 from cswf_core.testing.flows import (
     COLOUR,
     GREY,
-    IN_A_FLOW,
     POINTS,
+    SpaceSubject,
     bare,
     built_ins,
     choice_of,
@@ -28,15 +27,7 @@ from cswf_core.testing.flows import (
     recipe_with,
     samples,
 )
-from cswf_core.testing.outcome import (
-    FaultError,
-    SkipError,
-    Subject,
-    refusals,
-    require,
-    require_laws,
-    takeable,
-)
+from cswf_core.testing.outcome import FaultError, SkipError, refusals, require, require_laws
 
 ROUNDING = 1e-6
 """How far two ways to compute one vector in float64 may be apart, in parts of its length."""
@@ -70,15 +61,12 @@ class Shortened(Schedule):
         return self.of.stop(stage, distances)
 
 
-class ScheduleSubject(Subject[CheckedSchedule]):
+class ScheduleSubject(SpaceSubject[CheckedSchedule]):
     """A schedule, and the spaces that it plans flows in."""
 
     kind = "schedule"
-    in_flows = IN_A_FLOW
-
-    def __init__(self, plugin: Schedule, spaces: Sequence[Space] | None = None) -> None:
-        super().__init__(plugin)
-        self.spaces = tuple(spaces) if spaces is not None else (POINTS, GREY, COLOUR)
+    spaces = (POINTS, GREY, COLOUR)
+    wanted = "stages for"
 
     def stages(self, space: Space) -> tuple[Stage, ...]:
         """Return the stages in a space, where the schedule may vary patches of images."""
@@ -86,11 +74,7 @@ class ScheduleSubject(Subject[CheckedSchedule]):
         sampler: CheckedSampler = checked(choose(built_ins(), "projection", text, "the kit").part)
         return self.checked.stages(space, sampler)
 
-    @cached_property
-    def usable(self) -> list[Space]:
-        """The spaces that the schedule takes."""
-        wanted = f"stages for one of {', '.join(map(str, self.spaces))}"
-        return list(takeable(self.spaces, self.stages, lambda refusal: FaultError(wanted, refusal)))
+    attempt = stages
 
     def each_stage(self) -> list[tuple[Space, Stage]]:
         """Return the stages of all spaces."""
@@ -114,7 +98,7 @@ def spaces_are_planned_for_or_refused_in_a_sentence(subject: ScheduleSubject) ->
 
 
 def the_plan_ends(subject: ScheduleSubject) -> str:
-    """All stages together have at least one step, and not so many that it must be a mistake."""
+    """All stages together have at least one step, and at most ten million."""
     most = 10_000_000
     totals = [sum(stage.steps for stage in subject.stages(space)) for space in subject.usable]
     for total in totals:
@@ -179,15 +163,11 @@ def an_upsampling_agrees_with_its_transpose(subject: ScheduleSubject) -> None:
         require_laws(gaps, ROUNDING, f"{{}} apart, from {U.space} to {space}")
 
 
-class CoordinateSubject(Subject[CheckedCoordinates]):
+class CoordinateSubject(SpaceSubject[CheckedCoordinates]):
     """Coordinates, and the spaces that they are fitted in."""
 
     kind = "coordinates"
-    in_flows = IN_A_FLOW
-
-    def __init__(self, plugin: Coordinates, spaces: Sequence[Space] | None = None) -> None:
-        super().__init__(plugin)
-        self.spaces = tuple(spaces) if spaces is not None else (GREY, COLOUR, POINTS)
+    wanted = "a map for"
 
     def x(self, space: Space, dtype: torch.dtype = torch.float64) -> Tensor:
         """Return data to fit a map to: d×N, or d×0 if it does not look at them."""
@@ -198,11 +178,7 @@ class CoordinateSubject(Subject[CheckedCoordinates]):
         """Return the map for data in a space."""
         return self.checked.fit(space, self.x(space, dtype))
 
-    @cached_property
-    def usable(self) -> list[Space]:
-        """The spaces that coordinates take."""
-        wanted = f"a map for one of {', '.join(map(str, self.spaces))}"
-        return list(takeable(self.spaces, self.fit, lambda refusal: FaultError(wanted, refusal)))
+    attempt = fit
 
     def maps(self) -> Iterator[tuple[Space, LinearMap]]:
         """Yield the map in each space; raise `SkipError` if these are the data's own coordinates."""

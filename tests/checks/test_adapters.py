@@ -37,12 +37,6 @@ from tests.checks.parts import OWNERS, Spied, named, refused, variant
 from tests.conftest import random_data, small_flow
 
 
-def sampler(function):
-    """A projection plugin whose `sample` is `function(theta)`."""
-
-    return variant(Uniform, sample=lambda *arguments: function(Uniform.sample(*arguments)))()
-
-
 class Oblique(Observation):
     """A projection, but along a slope."""
 
@@ -64,142 +58,127 @@ class Halved(Observation):
         return x / 2
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda t: t * 2, "directions of unit length, got length 2 in row"),
-        (lambda t: t[:, :-1], r"a 300×5 tensor of float64 on cpu, got 300×4 of float64 on cpu"),
-        (lambda t: t.float(), r"tensor of float64 on cpu, got 300×5 of float32"),
-        (lambda t: t / 0, "finite numbers, got 1500 of 1500 that are NaN or infinite"),
-        (lambda t: t.tolist(), "a tensor or a Projection, got list"),
-        (lambda t: Spied(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
+def sampler(change):
+    """A projection whose directions are changed."""
+    return variant(Uniform, sample=lambda *arguments: change(Uniform.sample(*arguments)))()
+
+
+def preparing(**members):
+    return variant(Uniform, sees_data="fitted" in members, **members)()
+
+
+def cdf(change):
+    """An estimator whose images are changed."""
+    return variant(Sorted, transport=lambda *arguments: change(Sorted.transport(*arguments)))()
+
+
+def condition(**members):
+    return variant(OneHot, **members)(amplifier=1.0)
+
+
+def observing(observation):
+    return condition(observation=lambda *a: observation)
+
+
+def planning(stages, **members):
+    return variant(Constant, stages=lambda *a: stages, **members)(steps=1, directions=1)
+
+
+FAULTY = {
+    "projection": [
+        (sampler(lambda t: t * 2), "directions of unit length, got length 2 in row"),
+        (sampler(lambda t: t[:, :-1]), r"a 300×5 tensor of float64 on cpu, got 300×4 of float64 on cpu"),
+        (sampler(lambda t: t.float()), r"tensor of float64 on cpu, got 300×5 of float32"),
+        (sampler(lambda t: t / 0), "finite numbers, got 1500 of 1500 that are NaN or infinite"),
+        (sampler(lambda t: t.tolist()), "a tensor or a Projection, got list"),
+        (sampler(lambda t: Spied(t[:3])), r"a 300×5 operator, got shape \(3, 5\)"),
+        (sampler(lambda t: t.requires_grad_()), "sample must return .* without gradients, got one that req"),
+        (sampler(lambda t: sys.exit(5)), r"sample raised SystemExit: 5 \(.*test_adapters.py:\d+\)"),
+        (sampler(lambda t: 1 / 0), r"sample raised ZeroDivisionError: division by zero \(.*test_ad.*:\d+\)"),
+        (preparing(together=lambda *a: 0), "together must return a whole number, 1 or more, got 0"),
+        (preparing(fitted=lambda *a: None), "fitted must return a ProjectionSampler, got NoneType"),
+        (preparing(fitted=lambda self, space, z: z / 0 / None), "fitted raised TypeError"),
+    ],
+    "cdf": [
+        (cdf(lambda image: image[:, 1:]), "transport must return a 300×30 tensor"),
+        (cdf(lambda image: image * float("nan")), "finite numbers"),
+        (cdf(lambda image: None), "got NoneType"),
+    ],
+    "condition": [
+        (condition(project=lambda *a: torch.zeros(2, 2)), "project must return a 300×30 tensor"),
         (
-            lambda t: t.requires_grad_(),
-            "sample must return .* without gradients, got one that requires grad",
+            condition(directions=lambda self, width, n, draw: draw.normal(n, width)),
+            "must return directions of unit",
         ),
-        (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_adapters.py:\d+\)"),
-        (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_adapters.py:\d+\)"),
-    ],
-)
-def test_a_faulty_projection_is_named(change, complaint):
-    refused(complaint, projection=sampler(change))
-
-
-@pytest.mark.parametrize(
-    ("method", "value", "complaint"),
-    [
-        ("together", lambda *a: 0, "together must return a whole number, 1 or more, got 0"),
-        ("fitted", lambda *a: None, "fitted must return a ProjectionSampler, got NoneType"),
-        ("fitted", lambda self, space, z: z / 0 / None, "fitted raised TypeError"),
-    ],
-)
-def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
-    refused(complaint, projection=variant(Uniform, **{method: value, "sees_data": method == "fitted"})())
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda image: image[:, 1:], "transport must return a 300×30 tensor"),
-        (lambda image: image * float("nan"), "finite numbers"),
-        (lambda image: None, "got NoneType"),
-    ],
-)
-def test_a_faulty_cdf_is_named(change, complaint):
-    def transport(self, p, data):
-        return change(Sorted.transport(self, p, data))
-
-    refused(complaint, cdf=variant(Sorted, transport=transport)())
-
-
-@pytest.mark.parametrize(
-    ("method", "value", "complaint"),
-    [
-        ("project", lambda *a: torch.zeros(2, 2), "project must return a 300×30 tensor"),
-        ("directions", lambda self, size, n, draw: draw.normal(n, size), "must return directions of unit"),
-        ("weights", lambda *a: torch.full((300,), 2.0).double(), r"lengths in \[0, 1\], got 2.0"),
-        ("draw", lambda *a: 7, "draw must return Conditions, got int"),
-        ("draw", lambda *a: Conditions(torch.tensor([9] * 30)), "labels from 0 to 2, one per class, got 9"),
-        ("project", lambda self, theta, y: theta[:, y.labels] / 0, "project must return finite numbers"),
+        (condition(weights=lambda *a: torch.full((300,), 2.0).double()), r"lengths in \[0, 1\], got 2.0"),
+        (condition(draw=lambda *a: 7), "draw must return Conditions, got int"),
         (
-            "project",
-            lambda: 0,
-            r"project raised TypeError: .* positional arguments? but 3 were given, at step 1 of stage 1",
+            condition(draw=lambda *a: Conditions(torch.tensor([9] * 30))),
+            r"labels from 0 to 2, .*, got 9",
         ),
-        ("observation", lambda *a: torch.ones(4).bool(), "None or an Observation, got Tensor"),
-        ("observation", lambda *a: Masked(torch.ones(4).bool()), "observation raised RuntimeError: The size"),
-        ("observation", lambda *a: Halved(), "an orthogonal projection, got one that changes what it has"),
-        ("observation", lambda *a: Masked(torch.ones(5).bool()), "the origin of every particle's observation"),
+        (condition(project=lambda self, t, y: t[:, y.labels] / 0), "project must return finite numbers"),
+        (condition(project=lambda: 0), r"project raised TypeError: .* but 3 were given, at step 1 of stage 1"),
+        (observing(torch.ones(4).bool()), "None or an Observation, got Tensor"),
+        (observing(Masked(torch.ones(4).bool())), "observation raised RuntimeError: The size"),
+        (observing(Halved()), "an orthogonal projection, got one that changes what it has"),
+        (observing(Masked(torch.ones(5).bool())), "the origin of every particle's observation"),
+        (observing(Oblique()), "orthogonal projection, got one whose two parts are not at right"),
+        (observing(Misshown(torch.ones(5).bool())), "observation must return a 5×64 tensor"),
         (
-            "observation",
-            lambda *a: Oblique(),
-            "orthogonal projection, got one whose two parts are not at right",
+            condition(balance=lambda *a: torch.tensor([0.5])),
+            r"indices of .* got \(1,\) of float32",
         ),
-        ("observation", lambda *a: Misshown(torch.ones(5).bool()), "observation must return a 5×64 tensor"),
-        ("balance", lambda *a: torch.tensor([0.5]), r"indices of data \(int64\), got \(1,\) of float32"),
-        ("balance", lambda *a: torch.tensor([40]), "indices from 0 to 39, got 40"),
-        ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
+        (condition(balance=lambda *a: torch.tensor([40])), "indices from 0 to 39, got 40"),
+        (condition(strata=lambda *a: [(torch.arange(3),) * 2]), "each of 30 particles exactly once"),
+        (variant(ConditionEncoder, amplifier=None)(), "amplifier must return a finite number ξ, got None"),
     ],
-)
-def test_a_faulty_condition_is_named(method, value, complaint):
-    refused(complaint, condition=variant(OneHot, **{method: value})(amplifier=1.0))
-
-
-def test_a_condition_without_an_amplifier_is_named():
-    silent = variant(ConditionEncoder, amplifier=None)
-    refused("amplifier must return a finite number ξ, got None", condition=silent())
+    "schedule": [
+        (planning(None), "stages must return"),
+        (planning([]), "stages must return"),
+        (planning([1]), "stages must return"),
+        (planning([Stage(steps=1, directions=0, step_size=1.0)]), "stages must return"),
+        (planning([Stage(steps=2.5, directions=1, step_size=1.0)]), "stages must return"),
+        (planning([Stage(steps=1, directions=1, step_size="x")]), "stages must return"),
+        (
+            planning([Stage(steps=2, directions=5, step_size=1.0)], stop=lambda *a: 1 / 0, adaptive=True),
+            "stop raised ZeroDivisionError",
+        ),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    "stages",
-    [
-        None,
-        [],
-        [1],
-        [Stage(steps=1, directions=0, step_size=1.0)],
-        [Stage(steps=2.5, directions=1, step_size=1.0)],
-        [Stage(steps=1, directions=1, step_size="x")],
-    ],
+    ("kind", "plugin", "complaint"), [(kind, *case) for kind, cases in FAULTY.items() for case in cases]
 )
-def test_a_faulty_schedule_is_named(stages):
-    refused("stages must return", schedule=variant(Constant, stages=lambda *a: stages)(steps=1, directions=1))
+def test_a_faulty_answer_is_named(kind, plugin, complaint):
+    refused(complaint, **{kind: plugin})
 
 
-def test_a_schedule_whose_stop_fails_is_named():
-    faulty = variant(Constant, stop=lambda *a: 1 / 0, adaptive=True)
-    refused("stop raised ZeroDivisionError", schedule=faulty(steps=2, directions=5))
+def points(x, d=5):
+    return Dataset(x=x, space=Space((d,)))
 
 
-def test_unusable_held_out_data_are_one_sentence_too():
-    data, others = random_data(), Dataset(x=torch.zeros(4, 3), space=Space((4,)))
-    with pytest.raises(PluginError, match="held-out samples of the same kind, 5 with 3 classes"):
-        small_flow(attrs.evolve(data, held_out=others))
-    with pytest.raises(DataError, match="samples have NaN or infinite values"):
-        small_flow(attrs.evolve(data, held_out=attrs.evolve(data, x=data.x / 0)))
+def held_out(other):
+    return attrs.evolve(random_data(), held_out=other)
 
 
 @pytest.mark.parametrize(
-    ("x", "complaint"),
+    ("data", "complaint"),
     [
-        (torch.zeros(5, 0), "the data set is empty"),
-        (torch.full((5, 3), float("nan")), "3 of 3 samples have NaN or infinite values"),
-        (torch.zeros(4, 3), "x with d = 5 rows"),
-        (torch.zeros(5, 3, dtype=torch.int64), "floating-point numbers, got 5×3 of int64"),
+        (points(torch.zeros(5, 0)), "the data set is empty"),
+        (points(torch.full((5, 3), float("nan"))), "3 of 3 samples have NaN or infinite values"),
+        (points(torch.zeros(4, 3)), "x with d = 5 rows"),
+        (points(torch.zeros(5, 3, dtype=torch.int64)), "floating-point numbers, got 5×3 of int64"),
+        (held_out(points(torch.zeros(4, 3), 4)), "held-out samples of the same kind, 5 with 3 classes"),
+        (held_out(attrs.evolve(random_data(), x=random_data().x / 0)), "samples have NaN or infinite values"),
     ],
 )
-def test_unusable_data_are_one_sentence(x, complaint):
+def test_unusable_data_are_one_sentence(data, complaint):
     with pytest.raises((DataError, PluginError), match=complaint):
-        small_flow(Dataset(x=x, space=Space((5,))))
+        small_flow(data)
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        7,
-        Dataset(x=torch.zeros(4, 3), space=Space((4,))),
-        Dataset(x=torch.full((5, 3), float("nan")), space=Space((5,))),
-    ],
-)
+@pytest.mark.parametrize("start", [7, points(torch.zeros(4, 3), 4), points(torch.full((5, 3), float("nan")))])
 def test_a_faulty_start_is_named(start):
     with pytest.raises(PluginError, match="start must return"):
         small_flow(start=start)

@@ -76,6 +76,10 @@ def test_a_map_of_ones_own_is_taken():
         ({"enter": lambda self, x: 1 / 0}, r"enter raised ZeroDivisionError: .*test_coordinates.py:\d+\)"),
         ({"leave": lambda self: 0}, "leave raised TypeError"),
         ({"enter": lambda self, x: 0 * x}, "leave must return what `enter` was given"),
+        (
+            {"enter": lambda self, x: x.mul_(2)},
+            r"enter must return a new tensor, got .*, changed",
+        ),
     ],
 )
 def test_a_faulty_map_is_named(members, complaint):
@@ -83,17 +87,20 @@ def test_a_faulty_map_is_named(members, complaint):
 
 
 @pytest.mark.parametrize(
-    ("fit", "complaint"),
+    ("W", "complaint"),
     [
-        (lambda self, space, x: 7, "fit must return None or a LinearMap, got int"),
-        (lambda self, space, x: torch.eye(5), "fit must return None or a LinearMap, got Tensor"),
-        (lambda self, space, x: Stretched, "fit must return None or a LinearMap, got ABCMeta"),
-        (lambda self, space, x: x / None, "fit raised TypeError"),
-        (lambda self, space, x: Stretched(torch.zeros(5, 5).double()), "leave raised _LinAlgError"),
+        (7, "fit must return None or a LinearMap, got int"),
+        (torch.eye(5), "fit must return None or a LinearMap, got Tensor"),
+        (Stretched, "fit must return None or a LinearMap, got ABCMeta"),
+        (Stretched(torch.zeros(5, 5).double()), "leave raised _LinAlgError"),
     ],
 )
-def test_something_else_than_a_map_is_named(fit, complaint):
-    refused(complaint, coordinates=variant(Mixing, fit=fit)())
+def test_something_else_than_a_map_is_named(W, complaint):
+    refused(complaint, coordinates=variant(Mixing, fit=lambda *a: W)())
+
+
+def test_a_fit_that_fails_is_named():
+    refused("fit raised TypeError", coordinates=variant(Mixing, fit=lambda self, space, x: x / None)())
 
 
 def adapted(plugin: Coordinates) -> tuple[checks.CheckedCoordinates, LinearMap, Space, torch.Tensor]:
@@ -124,23 +131,17 @@ def test_tensors_that_do_not_make_the_map_again_are_named(members, complaint):
     named(error, "coordinates")
 
 
-def test_a_map_that_no_tensors_make_is_named():
-    adapter, W, space, x = adapted(variant(Mixing, of_tensors=Coordinates.of_tensors)())
-    with pytest.raises(
-        PluginError,
-        match=r"^coordinates 'mine' .* has no of_tensors, which saved models \(model.save\) and online",
-    ):
+@pytest.mark.parametrize(
+    ("of_tensors", "complaint"),
+    [
+        (Coordinates.of_tensors, r"has no of_tensors, which saved models \(model.save\) and online"),
+        (lambda *a: None, "of_tensors must return a LinearMap, got None"),
+    ],
+)
+def test_a_map_that_no_tensors_make_is_named(of_tensors, complaint):
+    adapter, W, space, x = adapted(variant(Mixing, of_tensors=of_tensors)())
+    with pytest.raises(PluginError, match=rf"^coordinates 'mine' .*{complaint}"):
         adapter.tensors_of(W, space, x)
-    adapter, W, space, x = adapted(variant(Mixing, of_tensors=lambda *a: None)())
-    with pytest.raises(PluginError, match="of_tensors must return a LinearMap, got None"):
-        adapter.tensors_of(W, space, x)
-
-
-def test_a_map_that_changes_what_it_is_given_is_refused():
-    refused(
-        "enter must return a new tensor, got the one it was given, changed",
-        coordinates=mixing(enter=lambda _, x: x.mul_(2)),
-    )
 
 
 def test_a_map_that_returns_what_it_is_given_moves_nothing_twice():

@@ -103,8 +103,6 @@ NowAndThenNothing = directions(
 )
 BlindToBrightness = directions("BlindToBrightness", blind_to_brightness)
 OnlyRows = variant("OnlyRows", Sphere, sample=only_rows)
-WithGradients = directions("WithGradients", lambda theta, draw: theta.requires_grad_())
-Float32Always = directions("Float32Always", lambda theta, draw: theta.float())
 CpuAlways = directions("CpuAlways", on_the_cpu)
 NeedsImagesSilently = variant("NeedsImagesSilently", Sphere, sample=needs_images_silently)
 TheSameInEveryBatch = variant("TheSameInEveryBatch", Sphere, sample=the_same_in_every_batch)
@@ -319,6 +317,11 @@ def loading(name, x, **members):
 
 OutOfRange = loading("OutOfRange", lambda draw: draw.uniform(16, 40) * 255)
 OtherEachTime = loading("OtherEachTime", lambda draw: torch.rand(16, 40))
+HeldOutOfRange = loading(
+    "HeldOutOfRange",
+    lambda draw: draw.uniform(16, 40) - 0.5,
+    held_out=Dataset(torch.full((16, 2), 3.0), Space((1, 4, 4))),
+)
 BetweenLevels = loading("BetweenLevels", lambda draw: draw.uniform(16, 40) * 1.9 - 0.95, bin_width=1 / 128)
 
 
@@ -401,8 +404,6 @@ FAULTS = [
     ("projection", NowAndThenNothing, "directions are finite"),
     ("projection", BlindToBrightness, "directions span the space"),
     ("projection", OnlyRows, "spaces are taken or refused in a sentence"),
-    ("projection", WithGradients, "directions have unit length"),
-    ("projection", Float32Always, "directions have unit length"),
     ("projection", CpuAlways, "the device is that of the draw"),
     ("projection", CpuAlways, "a short flow comes nearer to the data"),
     ("projection", NeedsImagesSilently, "spaces are taken or refused in a sentence"),
@@ -429,6 +430,7 @@ FAULTS = [
     ("schedule", AnotherPlanEachTime, "a resumed flow has the same bits"),
     ("coordinates", WrongTranspose, "a map is linear and has its inverse and transpose"),
     ("dataset", OutOfRange, "data are finite and labels fit their classes"),
+    ("dataset", HeldOutOfRange, "data are finite and labels fit their classes"),
     ("dataset", OtherEachTime, "answers follow from their keys"),
     ("dataset", BetweenLevels, "pixels are grey levels"),
     ("metric", OrderMatters, "the order of samples does not matter"),
