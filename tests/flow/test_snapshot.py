@@ -34,7 +34,7 @@ from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
-from tests.flow.kinds import KINDS, image_flow, images
+from tests.flow.kinds import KINDS, Weighed, image_flow, images
 from tests.marks import slow_if
 
 
@@ -220,14 +220,6 @@ def test_rounding_does_not_change_who_directions_are(projection):
 
     original = fingerprint(sampler, drawn)
     assert all(same_fingerprint(original, fingerprint(sampler, rounded(drawn))) for _ in range(20))
-
-
-@attrs.frozen
-class Weighed(Uniform):
-    """Directions that count unequally."""
-
-    def sample(self, space, count, draw):
-        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
 
 
 @attrs.frozen
