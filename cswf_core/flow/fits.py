@@ -84,43 +84,65 @@ Blocks = Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
 
 @attrs.frozen(eq=False)
 class Fitter:
-    """Fits distributions on one process, which has all samples; subclasses share the work with other ranks."""
+    """Fits distributions to samples of which each rank has some."""
 
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
-    exchange: Ranks = attrs.field(factory=Ranks)
-    """The ranks among which rows are exchanged; one alone where counts are summed."""
+    exchange: Ranks = attrs.field(init=False)
+    """The ranks among which rows are exchanged; one alone where there are bins, whose counts are summed."""
 
-    @staticmethod
-    def of(cdf: CheckedCDF, clock: Clock, ranks: Ranks) -> Fitter:
-        """Return the fitter for a number of ranks, and for an estimator with bins or without."""
-        if ranks.alone:
-            return Fitter(cdf, clock, ranks)
-        if cdf.bins is None:
-            return ExchangingFitter(cdf, clock, ranks, exchange=ranks)
-        return CountingFitter(cdf, clock, ranks)
+    @exchange.default
+    def _exchange(self) -> Ranks:
+        return self.ranks if self.cdf.bins is None else Ranks()
 
     @property
     def displaces(self) -> bool:
-        """Whether the plugin displaces rows where they are, by maps that it composes."""
-        return self.cdf.displaces
+        """Whether the plugin displaces rows by its own maps: not where these have to be brought first."""
+        return self.cdf.displaces and self.exchange.alone
 
     def begin(self, rows: Rows, members: Members) -> Begun:
         """Begin to fit distributions to rows; alone, that is all of the work."""
         with self.clock.part("count", reading(rows)):
-            return self._begun(members.parts(rows), members.sizes)
-
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
-        """Begin to fit a distribution to each part, which has a number of samples over all ranks."""
-        del sizes
-        fits = [self.cdf.fit_rows(part) for part in parts]
-        return lambda: fits
+            parts = members.parts(rows)
+            if self.ranks.alone:
+                fits = [self.cdf.fit_rows(part) for part in parts]
+                return lambda: fits
+            if self.exchange.alone:
+                return self._begin_counts(parts, members.sizes)
+            whole = [self.exchange.whole_rows(part.read()) for part in parts]
+            return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to fit F_p before other work is done; None: there is nobody to wait for."""
-        del rows, members
-        return None
+        """Begin to fit F_p before other work is done; None: nobody sends, or `replace` exchanges all rows."""
+        if self.ranks.alone or not (self.exchange.alone or members.partial):
+            return None
+        return self.begin(rows, members)
+
+    def _begin_counts(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
+        """Count the samples that are here, and begin to sum the counts over ranks."""
+        lows = torch.stack([part.low for part in parts])
+        highs = torch.stack([part.high for part in parts])
+        with self.communicating(lows, highs):
+            low, high = self.ranks.ends(lows, highs)
+        ends = list(zip(low, high, strict=True))
+        bins = bins_of(self.cdf)
+        counts = torch.stack(
+            [
+                counted(attrs.evolve(part, low=least, high=most), bins)
+                for part, (least, most) in zip(parts, ends, strict=True)
+            ]
+        )
+        half = parts[0].values.dtype == torch.float16
+        with self.communicating(counts):
+            total = self.ranks.total(counts)
+
+        def fits() -> Fits:
+            with self.communicating():
+                below = total()
+            return self.of_counts(below, ends, sizes, half)
+
+        return fits
 
     def replace(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Replace p by δ = T(p) − p, T being a function of all values of a row; return Σ δ² of each: H."""
@@ -207,58 +229,6 @@ class Fitter:
             return self.of_counts(total[:, cut], ends, sizes, half)
 
         return fits
-
-
-class CountingFitter(Fitter):
-    """Fits distributions to samples of which each rank has some, by counts that are summed over ranks."""
-
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
-        """Count the samples that are here, and begin to sum the counts over ranks."""
-        lows = torch.stack([part.low for part in parts])
-        highs = torch.stack([part.high for part in parts])
-        with self.communicating(lows, highs):
-            low, high = self.ranks.ends(lows, highs)
-        ends = list(zip(low, high, strict=True))
-        bins = bins_of(self.cdf)
-        counts = torch.stack(
-            [
-                counted(attrs.evolve(part, low=least, high=most), bins)
-                for part, (least, most) in zip(parts, ends, strict=True)
-            ]
-        )
-        half = parts[0].values.dtype == torch.float16
-        with self.communicating(counts):
-            total = self.ranks.total(counts)
-
-        def fits() -> Fits:
-            with self.communicating():
-                below = total()
-            return self.of_counts(below, ends, sizes, half)
-
-        return fits
-
-    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to sum the particles' counts."""
-        return self.begin(rows, members)
-
-
-class ExchangingFitter(CountingFitter):
-    """Fits distributions to rows that ranks exchange: each is given some of them as a whole."""
-
-    @property
-    def displaces(self) -> bool:
-        """No: a row has to be brought here first."""
-        return False
-
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
-        """Begin to exchange rows."""
-        del sizes
-        whole = [self.exchange.whole_rows(part.read()) for part in parts]
-        return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
-
-    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to exchange the rows of some particles; where all count, `replace` exchanges them."""
-        return super().begin_particles(rows, members) if members.partial else None
 
 
 @attrs.frozen(eq=False)

@@ -160,7 +160,7 @@ class Stepper(abc.ABC):
 
     def fitter(self, clock: Clock) -> Fitter:
         """Return what fits distributions."""
-        return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
+        return Fitter(self.setup.cdf, clock, self.setup.ranks)
 
     def maps(
         self,
