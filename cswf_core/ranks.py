@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import signal
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -104,16 +104,27 @@ def size_of(columns: Columns | None, total: int) -> int:
 
 
 class Ranks:
-    """One process that has everything: nothing is sent anywhere."""
+    """One process that has everything, and sends nothing; or several, joined by `torch.distributed`."""
 
-    rank = 0
-    size = 1
+    CONTINUE = 0
+    """Rank 0 says so when other ranks shall continue their own work;"""
+    COMMAND = 1
+    """before a command that all carry out;"""
+    END = 2
+    """and when all shall end."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        """Be one of `size` ranks, whose process group has been begun if there are several."""
+        self.rank = rank
+        self.size = size
         self._owners: list[Callable[[], object]] = []
         """What commands are about, such as flows, in the order in which all ranks have made them."""
         self._commands: dict[tuple[str, int], Callable[..., Any]] = {}
         """What a command does, by its name and the number of what it is about."""
+        self._commanding = False
+        """Whether this is rank 0 and the other ranks wait for its commands."""
+        self._nccl = not self.alone and "nccl" in str(dist.get_backend_config())
+        """Whether tensors go from GPU to GPU; otherwise by way of the host."""
 
     @property
     def alone(self) -> bool:
@@ -144,132 +155,13 @@ class Ranks:
         return [part.stop - part.start for part in parts]
 
     def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
-        """Yield items; with other ranks, each when the next has been made: its sums are then on their way."""
-        return items
+        """Return items; with other ranks, each comes when the next has been made: its sums are on their way."""
+        return items if self.alone else _delayed(items)
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""
-        return low, high
-
-    def total(self, counts: Tensor) -> Work:
-        """Begin to sum whole numbers over all ranks; what is returned waits for the sums."""
-        return lambda: counts
-
-    def sums(self, numbers: Tensor) -> Tensor:
-        """Return the sums of float64 numbers over all ranks, added in the order of these."""
-        return numbers
-
-    def whole_rows(self, values: Tensor) -> Work:
-        """Begin to give each rank some rows as a whole, the values of all ranks side by side: H×n → h×N."""
-        return lambda: values
-
-    def own_columns(self, values: Tensor, rows: int, columns: int) -> Tensor:
-        """Return this rank's columns of rows that ranks have as a whole: h×N → H×n."""
-        del rows, columns
-        return values
-
-    def all_rows(self, values: Tensor, rows: int) -> Tensor:
-        """Return the rows of all ranks, of which each has some: h×K → H×K."""
-        del rows
-        return values
-
-    def gathered(self, x: Tensor) -> Tensor:
-        """Return the columns of all ranks side by side (d×n → d×N) at rank 0; elsewhere what is here."""
-        return x
-
-    def reshared(self, x: Tensor, before: Sequence[Share], after: Sequence[Share]) -> Tensor:
-        """Return the columns that a rank has after shares have changed, of those that all had before."""
-        del before, after
-        return x
-
-    def agree(self, noun: str, value: str) -> None:
-        """Raise `RunError` on all ranks if one of them has another value."""
-        del noun, value
-
-    def collected(self, thing: Any, noun: str) -> list[Any]:
-        """Return what all ranks have, in their order; `noun` says what that is."""
-        del noun
-        return [thing]
-
-    def least(self, number: int) -> int:
-        """Return the least number that a rank has."""
-        return number
-
-    def decided(self, answer: bool) -> bool:
-        """Return the answer of rank 0."""
-        return answer
-
-    def define_command(self, name: str, owner: object, work: Callable[..., Any]) -> None:
-        """Define what a command of rank 0 about an owner does: `work(owner, …)`; for all ranks.
-
-        One process alone does not keep the owner alive by that; several do, as rank 0 may still command it.
-        """
-        self._commands[name, self._number(owner)] = work
-
-    def command(self, name: str, owner: object, *arguments: Any) -> Any:
-        """Have all ranks carry out a command, and return its result here; only for rank 0."""
-        return self._carried_out(name, self._number(owner), arguments)
-
-    def forget(self) -> None:
-        """Let go of all owners and their commands: work begins anew, on all ranks."""
-        self._owners.clear()
-        self._commands.clear()
-
-    def _number(self, owner: object) -> int:
-        for number, known in enumerate(self._owners):
-            if known() is owner:
-                return number
-        self._owners.append(weakref.ref(owner) if self.alone else lambda: owner)
-        return len(self._owners) - 1
-
-    def _carried_out(self, name: str, number: int, arguments: Sequence[Any]) -> Any:
-        return self._commands[name, number](self._owners[number](), *arguments)
-
-    def begin_commands(self) -> None:
-        """Note that the other ranks receive commands from here on; only for rank 0."""
-
-    def receive_commands(self) -> None:
-        """Carry out the commands of rank 0 until it ends them; only for other ranks."""
-
-    def end_commands(self) -> None:
-        """Let the other ranks continue their own work; only for rank 0."""
-
-    def dismiss(self) -> None:
-        """Have the other ranks end, if they receive commands; only for rank 0."""
-
-
-class RankGroup(Ranks):
-    """Several processes, joined by `torch.distributed`."""
-
-    CONTINUE = 0
-    """Rank 0 says so when other ranks shall continue their own work;"""
-    COMMAND = 1
-    """before a command that all carry out;"""
-    END = 2
-    """and when all shall end."""
-
-    def __init__(self) -> None:
-        """Join the process group that has been begun."""
-        super().__init__()
-        self.rank = dist.get_rank()
-        self.size = dist.get_world_size()
-        self._commanding = False
-        """Whether this is rank 0 and the other ranks wait for its commands."""
-        self._nccl = "nccl" in str(dist.get_backend_config())
-        """Whether tensors go from GPU to GPU; otherwise by way of the host."""
-
-    def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
-        """Yield items, each when the one behind it has been made."""
-        last: Item | None = None
-        for item in items:
-            if last is not None:
-                yield last
-            last = item
-        if last is not None:
-            yield last
-
-    def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the least of the lows of all ranks, and the greatest of the highs."""
+        if self.alone:
+            return low, high
         both = self._carried(torch.stack([-low, high]))
         self._wait(lambda: dist.all_reduce(both, dist.ReduceOp.MAX))
         least, most = both.to(low.device)
@@ -277,6 +169,8 @@ class RankGroup(Ranks):
 
     def total(self, counts: Tensor) -> Work:
         """Begin to sum whole numbers over all ranks; what is returned waits for the sums."""
+        if self.alone:
+            return lambda: counts
         carried = self._carried(counts.contiguous())
         begun = self._wait(lambda: dist.all_reduce(carried, async_op=True))
 
@@ -288,6 +182,8 @@ class RankGroup(Ranks):
 
     def sums(self, numbers: Tensor) -> Tensor:
         """Return the sums of float64 numbers over all ranks, added in the order of these."""
+        if self.alone:
+            return numbers
         carried = self._carried(numbers.contiguous())
         each = [torch.empty_like(carried) for _ in range(self.size)]
         self._wait(lambda: dist.all_gather(each, carried))
@@ -295,6 +191,8 @@ class RankGroup(Ranks):
 
     def whole_rows(self, values: Tensor) -> Work:
         """Begin to give each rank some rows as a whole, the values of all ranks side by side: H×n → h×N."""
+        if self.alone:
+            return lambda: values
         H, n = values.shape
         widths = self._numbers(n)
         mine = self.rows(H)[self.rank]
@@ -310,6 +208,8 @@ class RankGroup(Ranks):
 
     def own_columns(self, values: Tensor, rows: int, columns: int) -> Tensor:
         """Return this rank's columns of rows that ranks have as a whole: h×N → H×n."""
+        if self.alone:
+            return values
         widths = self._numbers(columns)
         received = [values.new_empty(count, columns) for count in self.rows(rows)]
         self._exchange([part.contiguous() for part in torch.split(values, widths, dim=1)], received)()
@@ -317,12 +217,16 @@ class RankGroup(Ranks):
 
     def all_rows(self, values: Tensor, rows: int) -> Tensor:
         """Return the rows of all ranks, of which each has some: h×K → H×K."""
+        if self.alone:
+            return values
         received = [values.new_empty(count, *values.shape[1:]) for count in self.rows(rows)]
         self._exchange([values.contiguous()] * self.size, received)()
         return torch.cat(received)
 
     def gathered(self, x: Tensor) -> Tensor:
         """Return the columns of all ranks side by side (d×n → d×N) at rank 0; elsewhere what is here."""
+        if self.alone:
+            return x
         widths = self._numbers(x.shape[1])
         empty = x.new_empty(x.shape[0], 0)
         sent = [x.contiguous() if number == 0 else empty for number in range(self.size)]
@@ -332,6 +236,8 @@ class RankGroup(Ranks):
 
     def reshared(self, x: Tensor, before: Sequence[Share], after: Sequence[Share]) -> Tensor:
         """Return the columns that a rank has after shares have changed, of those that all had before."""
+        if self.alone:
+            return x
         here = before[self.rank]
 
         def common(mine: Share, theirs: Share) -> slice:
@@ -356,6 +262,8 @@ class RankGroup(Ranks):
 
     def collected(self, thing: Any, noun: str) -> list[Any]:
         """Return what all ranks have, in their order; raise `RunError` on all if one has another noun."""
+        if self.alone:
+            return [thing]
         answers: list[Any] = [None] * self.size
         self._wait(lambda: dist.all_gather_object(answers, (noun, thing)))
         first = answers[0][0]
@@ -370,9 +278,19 @@ class RankGroup(Ranks):
 
     def decided(self, answer: bool) -> bool:
         """Return the answer of rank 0."""
-        word = torch.tensor([int(answer)])
-        self._wait(lambda: dist.broadcast(word, src=0))
-        return bool(word)
+        return bool(self._told(int(answer)))
+
+    def define_command(self, name: str, owner: object, work: Callable[..., Any]) -> None:
+        """Define what a command of rank 0 about an owner does: `work(owner, …)`; for all ranks.
+
+        One process alone does not keep the owner alive by that; several do, as rank 0 may still command it.
+        """
+        self._commands[name, self._number(owner)] = work
+
+    def forget(self) -> None:
+        """Let go of all owners and their commands: work begins anew, on all ranks."""
+        self._owners.clear()
+        self._commands.clear()
 
     def begin_commands(self) -> None:
         """Note that the other ranks receive commands from here on; only for rank 0."""
@@ -380,11 +298,13 @@ class RankGroup(Ranks):
 
     def command(self, name: str, owner: object, *arguments: Any) -> Any:
         """Have all ranks carry out a command, and return its result here; only for rank 0."""
-        assert self.rank == 0, "rank 0 gives commands"
+        assert self.leads, "rank 0 gives commands"
         number = self._number(owner)
+        if self.alone:
+            return self._carried_out(name, number, arguments)
         before = self._commanding
         self._commanding = False  # until all have carried it out
-        self._announce(self.COMMAND)
+        self._told(self.COMMAND)
         self._wait(lambda: dist.broadcast_object_list([name, number, arguments], src=0))
         result = self._carried_out(name, number, arguments)
         self._commanding = before
@@ -393,11 +313,10 @@ class RankGroup(Ranks):
     def receive_commands(self) -> None:
         """Carry out the commands of rank 0 until it ends them; only for other ranks."""
         while True:
-            word = torch.empty(1, dtype=torch.int64)
-            self._wait(lambda word=word: dist.broadcast(word, src=0))  # type: ignore[misc]
-            if int(word) == self.CONTINUE:
+            word = self._told(self.CONTINUE)
+            if word == self.CONTINUE:
                 return
-            if int(word) == self.END:
+            if word == self.END:
                 raise Dismissed
             command: list[Any] = [None, None, None]
             self._wait(lambda command=command: dist.broadcast_object_list(command, src=0))  # type: ignore[misc]
@@ -406,16 +325,31 @@ class RankGroup(Ranks):
     def end_commands(self) -> None:
         """Let the other ranks continue their own work; only for rank 0."""
         self._commanding = False
-        self._announce(self.CONTINUE)
+        self._told(self.CONTINUE)
 
     def dismiss(self) -> None:
         """Have the other ranks end, if they receive commands; otherwise they see that this one is gone."""
         if self._commanding:
             self._commanding = False
-            self._announce(self.END)
+            self._told(self.END)
 
-    def _announce(self, word: int) -> None:
-        self._wait(lambda: dist.broadcast(torch.tensor([word]), src=0))
+    def _number(self, owner: object) -> int:
+        for number, known in enumerate(self._owners):
+            if known() is owner:
+                return number
+        self._owners.append(weakref.ref(owner) if self.alone else lambda: owner)
+        return len(self._owners) - 1
+
+    def _carried_out(self, name: str, number: int, arguments: Sequence[Any]) -> Any:
+        return self._commands[name, number](self._owners[number](), *arguments)
+
+    def _told(self, word: int) -> int:
+        """Return the number that rank 0 has."""
+        if self.alone:
+            return word
+        told = torch.tensor([word])
+        self._wait(lambda: dist.broadcast(told, src=0))
+        return int(told)
 
     def _numbers(self, own: int) -> list[int]:
         """Return the number that each rank has."""
@@ -456,3 +390,14 @@ class RankGroup(Ranks):
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever has started the ranks sends it now
             reason = re.sub(r"^\[[^]]*] *", "", " ".join(str(error).split()))[:80]  # without a file of Gloo's
             raise LostRankError(f"another rank was lost, and all have ended ({reason})") from error
+
+
+def _delayed(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items, each when the one behind it has been made."""
+    last: Item | None = None
+    for item in items:
+        if last is not None:
+            yield last
+        last = item
+    if last is not None:
+        yield last

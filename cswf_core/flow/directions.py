@@ -452,6 +452,8 @@ def _printed(values: Tensor) -> str:
 def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | None, ranks: Ranks) -> str | None:
     """Return the fingerprint of a stage's directions; None for directions that follow the particles.
 
+    A resumed run, and a model that is sampled, draw directions again by the code of a plugin: if that has
+    changed, particles would move along other directions than their maps belong to, and nothing else shows it.
     Raise an error if they cannot be repeated, if other ranks draw others, or if `known` belongs to others.
     """
     if sampler.sampler.adapts:

@@ -33,9 +33,6 @@ Fits = list[FittedCDF]
 Begun = Callable[[], Fits]
 """Distributions that have been begun: calling it waits for what other ranks send, and finishes them."""
 
-RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
-"""(whether there is another pass) → rows of a block along some directions, for each distribution."""
-
 AnyCloud = TypeVar("AnyCloud")
 """Samples in a stage's coordinates, in the numbers of the steps that project them."""
 
@@ -81,116 +78,48 @@ class Members:
         return [rows.columns(index, place) for index, place in zip(self.columns, places, strict=True)]
 
 
+Blocks = Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
+"""(whether there is another pass) → blocks of samples, in the stage's coordinates."""
+
+
 @attrs.frozen(eq=False)
 class Fitter:
-    """Fits distributions on one process, which has all samples; subclasses share the work with other ranks."""
+    """Fits distributions to samples of which each rank has some."""
 
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
-    exchange: Ranks = attrs.field(factory=Ranks)
-    """The ranks among which rows are exchanged; one alone where counts are summed."""
+    exchange: Ranks = attrs.field(init=False)
+    """The ranks among which rows are exchanged; one alone where there are bins, whose counts are summed."""
 
-    @staticmethod
-    def of(cdf: CheckedCDF, clock: Clock, ranks: Ranks) -> Fitter:
-        """Return the fitter for a number of ranks, and for an estimator with bins or without."""
-        if ranks.alone:
-            return Fitter(cdf, clock, ranks)
-        if cdf.bins is None:
-            return ExchangingFitter(cdf, clock, ranks, exchange=ranks)
-        return CountingFitter(cdf, clock, ranks)
+    @exchange.default
+    def _exchange(self) -> Ranks:
+        return self.ranks if self.cdf.bins is None else Ranks()
 
     @property
     def displaces(self) -> bool:
-        """Whether the plugin displaces rows where they are, by maps that it composes."""
-        return self.cdf.displaces
+        """Whether the plugin displaces rows by its own maps: not where these have to be brought first."""
+        return self.cdf.displaces and self.exchange.alone
 
     def begin(self, rows: Rows, members: Members) -> Begun:
         """Begin to fit distributions to rows; alone, that is all of the work."""
         with self.clock.part("count", reading(rows)):
-            return self._begun(members.parts(rows), members.sizes)
-
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
-        """Begin to fit a distribution to each part, which has a number of samples over all ranks."""
-        del sizes
-        fits = [self.cdf.fit_rows(part) for part in parts]
-        return lambda: fits
+            parts = members.parts(rows)
+            if self.ranks.alone:
+                fits = [self.cdf.fit_rows(part) for part in parts]
+                return lambda: fits
+            if self.exchange.alone:
+                return self._begin_counts(parts, members.sizes)
+            whole = [self.exchange.whole_rows(part.read()) for part in parts]
+            return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to fit F_p before other work is done; None: there is nobody to wait for."""
-        del rows, members
-        return None
+        """Begin to fit F_p before other work is done; None: nobody sends, or `replace` exchanges all rows."""
+        if self.ranks.alone or not (self.exchange.alone or members.partial):
+            return None
+        return self.begin(rows, members)
 
-    def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return T(p) − p of the values of rows, T being a function of all values of a row: H×n."""
-        p = self.exchange.whole_rows(rows.read())()
-        return self.exchange.own_columns(function(p) - p, *rows.values.shape)
-
-    def rows_here(self, count: int) -> int:
-        """Return how many of `count` rows this rank fits distributions to."""
-        return self.exchange.rows(count)[self.exchange.rank]
-
-    def all_rows(self, values: Tensor, count: int) -> Tensor:
-        """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
-        return self.exchange.all_rows(values.transpose(0, 1), count).transpose(0, 1)
-
-    def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
-        """Measure communication with other ranks, which are sent tensors."""
-        del sent
-        return nullcontext()
-
-    def of_counts(
-        self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], sizes: Sequence[int], half: bool
-    ) -> Fits:
-        """Return the distributions of samples that have been counted, between ends."""
-        return [
-            self.cdf.of_counts(counts, size, *ends_of_part, half=half)
-            for counts, size, ends_of_part in zip(below, sizes, ends, strict=True)
-        ]
-
-    def of_blocks(self, blocks: RowsOfBlocks, count: int, sizes: Sequence[int]) -> Callable[[slice], Fits]:
-        """Read all blocks twice; return a function from rows, of `count` directions, to their distributions.
-
-        The first time is for the ends of each row, the second for counts between these. So distributions are
-        those of all samples at once, to the bit.
-        """
-        bins = bins_of(self.cdf)
-        low: Tensor | None = None
-        high: Tensor | None = None
-        half = False
-        for cut, parts in blocks(True):
-            half = parts[0].values.dtype == torch.float16
-            lows = torch.stack([part.low for part in parts])
-            highs = torch.stack([part.high for part in parts])
-            if low is None or high is None:
-                low = lows.new_full((len(parts), count), torch.inf)
-                high = -low
-            low[:, cut] = low[:, cut].minimum(lows)
-            high[:, cut] = high[:, cut].maximum(highs)
-        assert low is not None
-        assert high is not None
-        with self.communicating(low, high):
-            low, high = self.ranks.ends(low, high)
-        below = torch.zeros(*low.shape, bins + 1, dtype=torch.int32, device=low.device)
-        for cut, parts in blocks(False):
-            with self.clock.part("count"):
-                for number, part in enumerate(parts):
-                    between = attrs.evolve(part, low=low[number, cut], high=high[number, cut])
-                    below[number, cut] += counted(between, bins)
-        with self.communicating(below):
-            total = self.ranks.total(below)()
-
-        def fits(rows: slice) -> Fits:
-            ends = [(low[number, rows], high[number, rows]) for number in range(len(low))]
-            return self.of_counts(total[:, rows], ends, sizes, half)
-
-        return fits
-
-
-class CountingFitter(Fitter):
-    """Fits distributions to samples of which each rank has some, by counts that are summed over ranks."""
-
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
+    def _begin_counts(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
         """Count the samples that are here, and begin to sum the counts over ranks."""
         lows = torch.stack([part.low for part in parts])
         highs = torch.stack([part.high for part in parts])
@@ -215,33 +144,91 @@ class CountingFitter(Fitter):
 
         return fits
 
-    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to sum the particles' counts."""
-        return self.begin(rows, members)
+    def replace(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Replace p by δ = T(p) − p, T being a function of all values of a row; return Σ δ² of each: H."""
+        p = self.exchange.whole_rows(rows.read())()
+        delta = self.exchange.own_columns(function(p) - p, *rows.values.shape)
+        squares = delta.square().sum(dim=1)
+        rows.values.copy_(delta)
+        return squares
+
+    def rows_here(self, count: int) -> int:
+        """Return how many of `count` rows this rank fits distributions to."""
+        return self.exchange.rows(count)[self.exchange.rank]
+
+    def all_rows(self, values: Tensor, count: int) -> Tensor:
+        """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
+        return self.exchange.all_rows(values.transpose(0, 1), count).transpose(0, 1)
 
     def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
-        """Measure communication with other ranks, which are sent tensors."""
+        """Measure communication with other ranks, if any, which are sent tensors."""
         size = float(sum(tensor.nbytes for tensor in sent))
-        return self.clock.part("communicate", lambda: (size, 0.0))
+        return nullcontext() if self.ranks.alone else self.clock.part("communicate", lambda: (size, 0.0))
 
+    def of_counts(
+        self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], sizes: Sequence[int], half: bool
+    ) -> Fits:
+        """Return the distributions of samples that have been counted, between ends."""
+        return [
+            self.cdf.of_counts(counts, size, *ends_of_part, half=half)
+            for counts, size, ends_of_part in zip(below, sizes, ends, strict=True)
+        ]
 
-class ExchangingFitter(CountingFitter):
-    """Fits distributions to rows that ranks exchange: each is given some of them as a whole."""
+    def of_blocks(
+        self,
+        blocks: Blocks[AnyCloud],
+        slabs: Sequence[Slab[AnyCloud]],
+        project: Callable[[Slab[AnyCloud], AnyCloud], Rows],
+        sizes: Sequence[int],
+    ) -> Callable[[slice], Fits]:
+        """Return the distributions of samples that are there only in blocks, along directions by their numbers.
 
-    @property
-    def displaces(self) -> bool:
-        """No: a row has to be brought here first."""
-        return False
+        All blocks are read twice: for the ends of each row, and for counts between these. So distributions are
+        those of all samples at once, to the bit.
 
-    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
-        """Begin to exchange rows."""
-        del sizes
-        whole = [self.exchange.whole_rows(part.read()) for part in parts]
-        return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
+        Args:
+            blocks: The samples.
+            slabs: The step's directions.
+            project: (directions, samples) → the samples' rows along the directions.
+            sizes: How many samples each distribution has, over all blocks and ranks.
+        """
+        bins = bins_of(self.cdf)
 
-    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to exchange the rows of some particles; where all count, `displacement` exchanges them."""
-        return super().begin_particles(rows, members) if members.partial else None
+        def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
+            for cloud, members in blocks(more_passes):
+                for theta in slabs:
+                    yield theta.place.in_step(theta.count), members.parts(project(theta, cloud))
+
+        low: Tensor | None = None
+        high: Tensor | None = None
+        half = False
+        for cut, parts in rows(True):
+            half = parts[0].values.dtype == torch.float16
+            lows = torch.stack([part.low for part in parts])
+            highs = torch.stack([part.high for part in parts])
+            if low is None or high is None:
+                low = lows.new_full((len(parts), sum(theta.count for theta in slabs)), torch.inf)
+                high = -low
+            low[:, cut] = low[:, cut].minimum(lows)
+            high[:, cut] = high[:, cut].maximum(highs)
+        assert low is not None
+        assert high is not None
+        with self.communicating(low, high):
+            low, high = self.ranks.ends(low, high)
+        below = torch.zeros(*low.shape, bins + 1, dtype=torch.int32, device=low.device)
+        for cut, parts in rows(False):
+            with self.clock.part("count"):
+                for number, part in enumerate(parts):
+                    between = attrs.evolve(part, low=low[number, cut], high=high[number, cut])
+                    below[number, cut] += counted(between, bins)
+        with self.communicating(below):
+            total = self.ranks.total(below)()
+
+        def fits(cut: slice) -> Fits:
+            ends = [(low[number, cut], high[number, cut]) for number in range(len(low))]
+            return self.of_counts(total[:, cut], ends, sizes, half)
+
+        return fits
 
 
 @attrs.frozen(eq=False)
@@ -261,35 +248,6 @@ def one_block(cloud: Callable[[], AnyCloud], members: Members, fitter: Fitter) -
         return fitter.begin(theta.projected_data(cloud(), fitter.clock), members)
 
     return Source(along, lambda: iter([cloud()]))
-
-
-Blocks = Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
-"""(whether there is another pass) → blocks of samples, in the stage's coordinates."""
-
-
-def fitted_blocks(
-    blocks: Blocks[AnyCloud],
-    slabs: Sequence[Slab[AnyCloud]],
-    project: Callable[[Slab[AnyCloud], AnyCloud], Rows],
-    sizes: Sequence[int],
-    fitter: Fitter,
-) -> Callable[[slice], Fits]:
-    """Return the distributions of samples that are there only in blocks, along all directions of a step.
-
-    Args:
-        blocks: The samples.
-        slabs: The step's directions.
-        project: (directions, samples) → the samples' rows along the directions.
-        sizes: How many samples each distribution has, over all blocks and ranks.
-        fitter: Counts them.
-    """
-
-    def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
-        for cloud, members in blocks(more_passes):
-            for theta in slabs:
-                yield theta.place.in_step(theta.count), members.parts(project(theta, cloud))
-
-    return fitter.of_blocks(rows, sum(theta.count for theta in slabs), sizes)
 
 
 KeptFits = dict[tuple[int, int], Fits]

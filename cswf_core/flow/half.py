@@ -469,7 +469,8 @@ class HalfStepper(Stepper):
         setup = self.setup
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
-        alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
+        same_samples = setup.cdf.particles is None and setup.data.stays
+        alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and same_samples
         known = number > 0 and [len(slabs) for slabs in self._drawn.values()] == [1] and self._factor.is_cuda
         possible = setup.budget.recordable and setup.ranks.alone and not setup.particles.in_blocks
         if not (possible and alike and known):
@@ -548,11 +549,14 @@ class HalfStepper(Stepper):
     ) -> list[HalfSlab]:
         """Draw the directions of a draw, into old slabs if any, and fit F_q where fits are small."""
         setup = self.setup
+        stage = setup.sampler.stage
         slabs: list[HalfSlab] = []
         for theta in self.draw(draw, clock, check=check):
             with clock.part("draw", partial(packing, theta)):
-                if self._side is None:
-                    self._sort(theta.projection.dense())
+                if self._side is None:  # the stage's first directions decide on an order of coordinates
+                    space = setup.sampler.coordinates.space
+                    self._places = strips_for(theta.projection.dense(), space, stage.directions)
+                    self._side = 0 if self._places is None else self._places.side
                 noise = setup.sampler.noise_widths(theta, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += half_slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
@@ -564,12 +568,6 @@ class HalfStepper(Stepper):
                 for slab in slabs:
                     slab.await_data()
         return slabs
-
-    def _sort(self, theta: Tensor) -> None:
-        """Decide on an order of coordinates, from a stage's first directions."""
-        stage = self.setup.sampler.stage
-        self._places = strips_for(theta, self.setup.sampler.coordinates.space, stage.directions)
-        self._side = 0 if self._places is None else self._places.side
 
     def _blocks(self) -> Iterable[tuple[ParticleBlock, HalfCloud]]:
         """Return the blocks of the particles, each in half precision too."""

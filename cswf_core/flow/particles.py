@@ -24,6 +24,8 @@ from cswf_core.kernels.columns import groups, is_finite
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
+log = logging.getLogger("cswf")
+
 SAMPLES_PER_KEY = 4096
 """Samples whose noise shares a key."""
 
@@ -506,9 +508,6 @@ def _keyed(key: Key, d: int, first: int, samples: Tensor) -> Iterator[tuple[slic
             draw = attrs.evolve(key, index=index).open(samples.device, samples.dtype)
             draw.skip(inside * d)
         yield columns, draw
-
-
-log = logging.getLogger("cswf")
 
 
 def placement_of(like: Tensor, total: int, ranks: Ranks, memory: int | None = None) -> Placement:

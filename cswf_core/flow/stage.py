@@ -19,7 +19,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
-from cswf_core.flow.fits import AnyCloud, Fitter, Members, Slab, Source, fitted_blocks, one_block
+from cswf_core.flow.fits import AnyCloud, Fitter, Members, Slab, Source, one_block
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import ParticleBlock, Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
@@ -200,7 +200,7 @@ class StoredData(StageData):
         def project(theta: Slab[AnyCloud], q: AnyCloud) -> Rows:
             return theta.projected_data(q, fitter.clock)
 
-        fits = once(partial(fitted_blocks, clouds, slabs, project, members.sizes, fitter))
+        fits = once(partial(fitter.of_blocks, clouds, slabs, project, members.sizes))
         return Source(
             lambda theta: partial(fits(), theta.place.in_step(theta.count)),  # the first call fits all
             lambda: (cloud for cloud, _ in clouds(False)),
@@ -289,38 +289,31 @@ class StageSetup:
     def fitted_particles(self, step: int) -> Columns | None:
         """Return those of all ranks' particles that a step's F_p is fitted to; None: all."""
         if self._fitted_at is None or self._fitted_at[0] != step:
-            self._fitted_at = step, self._drawn_particles(self._particles_in_turn(step), step)
+            self._fitted_at = step, self._chosen_particles(step)
         return self._fitted_at[1]
 
     _fitted_at: tuple[int, Columns | None] | None = attrs.field(default=None, init=False)
     """The number of a step, and the particles that its F_p is fitted to: the same for all blocks."""
 
-    def _particles_in_turn(self, step: int) -> Columns | None:
-        """Return the particles that may take part in a step's F_p: all that ever do, or one half."""
-        if self.settings.turn is None:
-            return self.eligible
-        # Every second one, and not one half after the other: labels may be in order.
-        first = self.turn_of(step)
-        if isinstance(self.eligible, Tensor):
-            return self.eligible[first::2]
-        stop = self.particles.share.total if self.eligible is None else self.eligible.stop
-        return slice(first, stop, 2)
-
-    def _drawn_particles(self, particles: Columns | None, step: int) -> Columns | None:
-        """Return a random part of some particles, if the plugin wants a part."""
+    def _chosen_particles(self, step: int) -> Columns | None:
+        """Return the particles that ever count, or the half whose turn it is, or a random part of these."""
+        chosen = self.eligible
+        total = self.particles.share.total
+        if self.settings.turn is not None:
+            # Every second one, and not one half after the other: labels may be in order.
+            first = self.turn_of(step)
+            if isinstance(chosen, Tensor):
+                chosen = chosen[first::2]
+            else:
+                chosen = slice(first, total if chosen is None else chosen.stop, 2)
         part = self.cdf.particles
         if part is None:
-            return particles
-        mine = torch.arange(self.particles.share.total, device=self.like.device)
-        mine = mine if particles is None else mine[particles]
+            return chosen
+        mine = torch.arange(total, device=self.like.device)
+        mine = mine if chosen is None else mine[chosen]
         key = Key(self.settings.seed, "part", self.index, step, 0)
-        chosen = random_part(part.of(len(mine)), len(mine), key, mine.device)
-        return particles if chosen is None else mine[chosen]
-
-    @property
-    def fits_the_same(self) -> bool:
-        """Whether F_p and F_q are fitted to the same particles and data at every step of a turn."""
-        return self.cdf.particles is None and self.data.stays
+        numbers = random_part(part.of(len(mine)), len(mine), key, mine.device)
+        return chosen if numbers is None else mine[numbers]
 
     def condition_noise(self, step: int, first: int, count: int) -> Tensor | None:
         """Return the noise of a step in the conditions of some data (l×n), where these are dequantised."""

@@ -31,7 +31,6 @@ from cswf_core.flow.fits import (
     Members,
     Slab,
     Source,
-    fitted_blocks,
     remembering,
 )
 from cswf_core.flow.memory import Clock, retried
@@ -40,7 +39,7 @@ from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, nothing, step
 from cswf_core.flow.transport import LARGEST_SAFE, FittedMaps, Participants, StepTables, TabulatedMaps
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Rows
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise, groups, is_finite
 from cswf_core.ranks import Share
 
@@ -161,7 +160,7 @@ class Stepper(abc.ABC):
 
     def fitter(self, clock: Clock) -> Fitter:
         """Return what fits distributions."""
-        return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
+        return Fitter(self.setup.cdf, clock, self.setup.ranks)
 
     def maps(
         self,
@@ -213,11 +212,11 @@ class Stepper(abc.ABC):
             for block, cloud in blocks():
                 yield cloud, setup.participants(number, block).particles
 
+        def project(theta: Slab[AnyCloud], p: AnyCloud) -> Rows:
+            return theta.projected(p, clock)
+
         sizes = setup.participants(number).particles.sizes
-        # Before any particle moves:
-        fits = fitted_blocks(
-            clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock)
-        )
+        fits = self.fitter(clock).of_blocks(clouds, slabs, project, sizes)  # before any particle moves
         return Source(
             lambda theta: partial(fits, theta.place.in_step(theta.count)),
             lambda: (cloud for _, cloud in blocks()),
@@ -281,7 +280,9 @@ class ExactStepper(Stepper):
             directions = list(directions)
             slabs = list(slabs_of(directions, setup.budget))
         F_q = self._source_of_data(number, slabs, clock)
-        F_p = self.fit_streamed_particles(self._blocks, slabs, number, clock)
+        F_p = self.fit_streamed_particles(
+            lambda: ((block, block.cloud) for block in setup.particles.blocks()), slabs, number, clock
+        )
         lengths = squares = torch.zeros((), dtype=torch.float64, device=setup.like.device)
         tables: StepTables | None = None
         for block in setup.particles.blocks(write=True):
@@ -292,10 +293,6 @@ class ExactStepper(Stepper):
             lengths = lengths + length
             squares = squares + square
         return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
-
-    def _blocks(self) -> Iterator[tuple[ParticleBlock, Cloud]]:
-        """Yield the blocks of the particles, each in the stage's coordinates too."""
-        return ((block, block.cloud) for block in self.setup.particles.blocks())
 
     def _largest_eigenvalue(self, directions: Sequence[Directions]) -> float:
         """Return λ of a step's own directions, as rank 0 has it: slopes differ from particle to particle."""
@@ -325,8 +322,9 @@ class ExactStepper(Stepper):
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
             nonlocal squared
-            if self.inspects:
-                self._inspect(X, F_q, theta, squares, maps.largest)
+            if self.inspects and self.fault is None and not is_finite(squares):
+                coordinates = setup.sampler.coordinates
+                self.fault = fault_along(theta, X, F_q.clouds(), coordinates, maps.largest)
             part = theta.weighted(squares).sum()
             if setup.adaptive:
                 part = squares_in_groups(theta, delta, block.share, maps.participants)
@@ -345,14 +343,6 @@ class ExactStepper(Stepper):
             again = directions if isinstance(directions, list) else self._along(number, Clock())
             self._inspect_update(update, eta, float(squared.sum()), again)
         return lengths.sum(dtype=torch.float64), squared, self.wanted(number, maps.tables())
-
-    def _inspect(
-        self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor, largest: float
-    ) -> None:
-        """Note what is at fault if sums of δ² along some directions are not finite."""
-        if self.fault is None and not is_finite(squares):
-            coordinates = self.setup.sampler.coordinates
-            self.fault = fault_along(theta, particles, data.clouds(), coordinates, largest)
 
     def _inspect_update(
         self, update: Tensor, eta: float, squares: float, directions: Iterable[Directions]

@@ -22,10 +22,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCDF
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Fitter, Members, Slab, Source, reading
-from cswf_core.flow.memory import Clock, batch_size, batches
+from cswf_core.flow.memory import batch_size, batches
 from cswf_core.flow.settings import TableRequest
 from cswf_core.interfaces import FittedCDF
 from cswf_core.kernels import gpu
@@ -152,16 +151,6 @@ class FittedMaps(Generic[AnyCloud]):
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
 
-    @property
-    def cdf(self) -> CheckedCDF:
-        """The plugin."""
-        return self.fitter.cdf
-
-    @property
-    def clock(self) -> Clock:
-        """Times the parts of a step."""
-        return self.fitter.clock
-
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
         F_q = self.F_q.along(theta)
@@ -182,7 +171,7 @@ class FittedMaps(Generic[AnyCloud]):
         if F_p is None and not self.participants.particles.partial:
             return self.apart(rows, lambda n, part: self._displace_fused(part, F_q[n]))
         fits = self.fit(rows, F_p)
-        with self.clock.part("lookup", reading(rows)):
+        with self.fitter.clock.part("lookup", reading(rows)):
             return self.apart(rows, lambda n, part: self._displace_composed(part, fits[n], F_q[n]))
 
     def tables(self) -> tuple[Tensor, ...]:
@@ -206,42 +195,38 @@ class FittedMaps(Generic[AnyCloud]):
 
     def _displace_fused(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         """Displace rows that F_p is fitted to on the way."""
-        read = reading(rows)
-        if not self.fitter.displaces:
-            with self.clock.part("lookup", read):
-                return _replaced(
-                    rows, self.fitter.displacement(rows, lambda p: self.cdf.transport(p, F_q, check=self.check))
-                )
-        if self.clock.times:  # the parts are timed one by one, which takes longer than all in one
+        cdf = self.fitter.cdf
+        clock = self.fitter.clock
+        if clock.times and self.fitter.displaces:  # part by part, which takes longer than all in one
             squares = self._displace_timed(rows, F_q)
             if squares is not None:
                 return squares
-        with self.clock.part("lookup", read):
-            return self.cdf.displace(rows, F_q, check=self.check)
+        with clock.part("lookup", reading(rows)):
+            if self.fitter.displaces:
+                return cdf.displace(rows, F_q, check=self.check)
+            return self.fitter.replace(rows, lambda p: cdf.transport(p, F_q, check=self.check))
 
     def _displace_timed(self, rows: Rows, F_q: FittedCDF) -> Tensor | None:
         """Fit, compose and look up one after the other, each timed; None if the plugin composes no maps."""
         read = reading(rows)
-        with self.clock.part("count", read):
-            F_p = self.cdf.fit_rows(rows)
+        with self.fitter.clock.part("count", read):
+            F_p = self.fitter.cdf.fit_rows(rows)
         made: list[object] = [F_p, F_q]
-        with self.clock.part("tables", lambda: (_bytes_of(made), 0.0)):
-            through = self.cdf.between(F_p, F_q)
+        with self.fitter.clock.part("tables", lambda: (_bytes_of(made), 0.0)):
+            through = self.fitter.cdf.between(F_p, F_q)
             made += [] if through is None else [through.plugin]
         if through is None:
             return None
-        with self.clock.part("lookup", lambda: (2 * read()[0], 0.0)):
+        with self.fitter.clock.part("lookup", lambda: (2 * read()[0], 0.0)):
             return through.displace(rows, check=self.check)
 
     def _displace_composed(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
         """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""
-        with self.clock.part("tables"):
-            through = self.cdf.between(F_p, F_q) if self.fitter.displaces else None
+        with self.fitter.clock.part("tables"):
+            through = self.fitter.cdf.between(F_p, F_q) if self.fitter.displaces else None
         if through is not None:
             return through.displace(rows, check=self.check)
-        return _replaced(
-            rows, self.fitter.displacement(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
-        )
+        return self.fitter.replace(rows, lambda p: self.fitter.cdf.image(p, F_p, F_q, check=self.check))
 
 
 def displace_per_stratum(
@@ -256,13 +241,6 @@ def displace_per_stratum(
         totals.append(displace(number, part))
         rows.values[:, columns] = part.values
     return torch.stack(totals).sum(dim=0)
-
-
-def _replaced(rows: Rows, delta: Tensor) -> Tensor:
-    """Put δ (H×n) in the place of the values; return the sum of δ² of each row: H."""
-    squares = delta.square().sum(dim=1)
-    rows.values.copy_(delta)
-    return squares
 
 
 def _bytes_of(things: Sequence[object]) -> float:
@@ -311,7 +289,7 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ, and collect the maps; return the sum of δ² of each: H."""
         H = rows.low.shape[0]
-        with self.clock.part("tables"):
+        with self.fitter.clock.part("tables"):
             fits = self.fit(rows, F_p)
             levels = self.request.levels(rows.low).expand(self.fitter.rows_here(H), -1)
             positions = self.inverse(fits, levels)
@@ -320,7 +298,7 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
                 self.fitter.all_rows(part, H).to(self.request.dtype) for part in (positions, displacements)
             )
             self._collect(positions, displacements, place)
-        with self.clock.part("lookup", reading(rows)):
+        with self.fitter.clock.part("lookup", reading(rows)):
             return self.apart(
                 rows, lambda n, part: Lookup.of(positions[n], displacements[n], part.low).displace(part)
             )
@@ -337,15 +315,15 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
 
     def inverse(self, fits: Fits, levels: Tensor) -> Tensor:
         """Return F⁻¹ at some levels (H×K): S×H×K."""
-        return torch.stack([self.cdf.inverse(fit, levels) for fit in fits])
+        return torch.stack([self.fitter.cdf.inverse(fit, levels) for fit in fits])
 
     def displacements(self, levels: Tensor, positions: Tensor, F_p: Fits, F_q: Fits) -> Tensor:
         """Return δ at some levels (H×K), where F_p has its positions: S×H×K."""
-        if not self.cdf.extrapolates:
+        if not self.fitter.cdf.extrapolates:
             return self.inverse(F_q, levels) - positions
         delta = positions.clone()
         for part, mine, theirs in zip(delta, F_p, F_q, strict=True):
-            through = self.cdf.between(mine, theirs)
+            through = self.fitter.cdf.between(mine, theirs)
             if through is None:
                 raise TypeError("an estimator that extrapolates has `between` return a TransportMap")
             through.displace(Rows.of(part), check=self.check)

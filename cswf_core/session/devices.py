@@ -31,7 +31,7 @@ from cswf_core.interfaces.metric import PartWork, Tell
 from cswf_core.kernels.memory import require_memory
 from cswf_core.numbers import whole_number
 from cswf_core.online import Counts, planned_data
-from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
+from cswf_core.ranks import Dismissed, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.checkpoints import SIGNALS, define_checkpoint_commands
@@ -158,7 +158,7 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
         met.set()
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the ranks could not meet: {' '.join(str(error).split())[:200]}") from None
-    ranks = RankGroup()
+    ranks = Ranks(rank, size)
     try:
         yield ranks, str(own)
     finally:

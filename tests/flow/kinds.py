@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import torch
 
-from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
+from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Key, Part, Space
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
@@ -18,6 +18,17 @@ from cswf_plugins.schedules.adaptive import Adaptive
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
+
+
+@attrs.frozen
+class Weighed(Uniform):
+    """Directions that count unequally."""
+
+    isotropic = False
+
+    def sample(self, space, count, draw):
+        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
+
 
 ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(8×8) [5, 3]")))
 

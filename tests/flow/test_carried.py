@@ -114,7 +114,7 @@ def test_offline_samples_spread_wider_the_fewer_particles_there_are(count, steps
     """docs/paper.md quotes these: 1,000 normal points in 12 dimensions. Shorter steps do not help."""
     x = Key(0, "points").open(dtype=torch.float64).normal(12, 1000)
     schedule = Constant(steps=steps, directions=100, step_size=eta)
-    flow = small_flow(Dataset(x=x, space=Space((12,))), count=count, offline=1000, schedule=schedule)
+    flow = small_flow(Dataset(x=x, space=Space((12,))), count=count, offline=500, schedule=schedule)
     batched = spread(flow.run())
     assert batched == pytest.approx(float(x.std()), rel=0.02)
     assert spread(flow.offline_samples()) / batched == pytest.approx(wider, rel=0.03)

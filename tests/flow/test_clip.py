@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.super_resolution import SuperResolution
@@ -15,14 +14,9 @@ from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
+from tests.flow.kinds import images
 
-SPACE = Space((1, 8, 8))
 ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(5×5) [3]", "(8×8) [5, 3]")))
-
-
-def images(bin_width: float = 0.0) -> Dataset:
-    levels = Key(4, "images").open(dtype=torch.float64).integers(256, SPACE.dimension, 40)
-    return Dataset(levels.double() / 128 - 1, SPACE, Conditions(), bin_width=bin_width)
 
 
 def pyramid_flow(condition: object, **settings: object):
@@ -31,7 +25,7 @@ def pyramid_flow(condition: object, **settings: object):
         "projection": LocallyConnected(),
         "schedule": Pyramid(entries=ENTRIES, steps=3, directions=100),
     }
-    return small_flow(images(1 / 128), **parts, **settings)
+    return small_flow(images(), **parts, **settings)
 
 
 CONDITIONS = [NoCondition(), Mask(), Mask(hidden="boxes", masks="each")]
@@ -102,7 +96,7 @@ def test_clipping_in_a_pyramid_is_clipping_at_full_resolution_after_each_step(co
     """Against a flow at full resolution that does not clip, whose particles are clipped by hand."""
     flow = pyramid_flow(condition, clip=0.9)
     schedule = FullSize(entries=ENTRIES, steps=3, directions=100)
-    plain = small_flow(images(1 / 128), condition=condition, projection=LocallyConnected(), schedule=schedule)
+    plain = small_flow(images(), condition=condition, projection=LocallyConnected(), schedule=schedule)
     free = torch.ones(64, 1, dtype=torch.bool) if plain.observation is None else ~plain.observation.mask
     for state, by_hand in zip(flow, plain, strict=True):
         x = plain.particles.stored[0].x

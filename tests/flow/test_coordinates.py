@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import attrs
 import numpy as np
 import pytest
@@ -144,7 +146,7 @@ def gaussian_images(space: Space, n: int, seed: int = 2) -> tuple[Tensor, Tensor
 def speeds(exponent: float, eta: float, part: float = 0.15) -> tuple[Tensor, Tensor]:
     """Which part of an excess deviation along each frequency a step takes away, and which the formula says."""
     space = Space((1, 2, 2))
-    (x, B, deviations), (y, _, _) = (gaussian_images(space, 1200, seed) for seed in (2, 3))
+    (x, B, deviations), (y, _, _) = (gaussian_images(space, 800, seed) for seed in (2, 3))
 
     def flow(start: Tensor) -> Flow:
         return small_flow(
@@ -222,23 +224,29 @@ def test_the_safe_step_is_that_of_the_map_on_x(where):
     assert exact > 1.1 * even
 
 
+@cache
+def leading_eigenvector() -> tuple[float, Tensor]:
+    """λ of E[θθᵀ] in w, and its vector, which is measured along other directions than it was found by."""
+    drawn = whitened(images(GREY), exponent=1.0, schedule=schedule(FULL, 1, 4000))
+    _, vectors = torch.linalg.eigh(second_moments(drawn, range(8)))
+    v = vectors[:, -1:]
+    return float(v.T @ second_moments(drawn, range(8, 16)) @ v), v
+
+
 def errors(factor: float, steps: int) -> list[float]:
     """How far particles are, in w, from the data they were shifted from: along λ's vector, at η = factor/λ.
 
     A shift e of all particles becomes e − η E[θθᵀ] e.
     """
     data = images(GREY)
-
-    def flow(**parts) -> Flow:
-        return whitened(data, condition=NoCondition(), exponent=1.0, **parts)
-
-    drawn = flow(schedule=schedule(FULL, 1, 4000))
-    _, vectors = torch.linalg.eigh(second_moments(drawn, range(8)))
-    v = vectors[:, -1:]
-    eigenvalue = float(v.T @ second_moments(drawn, range(8, 16)) @ v)
-    moved = flow(
-        schedule=schedule(FULL, steps, 2000, step_size=factor / eigenvalue),
-        start=attrs.evolve(data, x=data.x + 0.5 * drawn.setup.W.leave(v)),
+    parts = {"condition": NoCondition(), "exponent": 1.0}
+    eigenvalue, v = leading_eigenvector()
+    shift = 0.5 * whitened(data, **parts).setup.W.leave(v)
+    moved = whitened(
+        data,
+        schedule=schedule(FULL, steps, 1000, step_size=factor / eigenvalue),
+        start=attrs.evolve(data, x=data.x + shift),
+        **parts,
     )
     return [
         float(moved.setup.W.enter((moved.samples().x - data.x).mean(dim=1, keepdim=True)).norm()) for _ in moved
@@ -298,7 +306,7 @@ def test_a_mask_for_each_and_spaces_too_large_for_a_matrix_are_refused(monkeypat
         whitened(images(), condition=SEEN["shared"])
 
 
-@pytest.mark.parametrize("exponent", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("exponent", [0.25, 1.0])
 def test_half_an_image_is_completed_in_white_coordinates_too(exponent):
     """What is hidden equals what is seen: the flow finds out."""
     x = smooth(Space((1, 4, 2)), 300).reshape(4, 2, -1)
@@ -307,10 +315,10 @@ def test_half_an_image_is_completed_in_white_coordinates_too(exponent):
     flow = whitened(
         data,
         condition=Mask(hidden="bottom"),
-        schedule=schedule(FULL, 60, 100),
+        schedule=schedule(FULL, 60, 50),
         projection=Uniform(),
         exponent=exponent,
-        count=300,
+        count=200,
     )
     done = flow.run().x.reshape(4, 2, -1)
     lost = (done[2:] - done[:2]).square().mean() / x.var()
@@ -320,15 +328,15 @@ def test_half_an_image_is_completed_in_white_coordinates_too(exponent):
 @pytest.mark.parametrize("projection", [Uniform(), ConvStack(patch=3)], ids=["uniform", "conv-stack"])
 def test_classes_keep_apart_in_white_coordinates(projection):
     space = Space((1, 4, 4))
-    data = images(space, 300, classes=2)
+    data = images(space, 150, classes=2)
     data.x[:8, 1::2] += 2.0
     flow = whitened(
         data,
         condition=OneHot(amplifier=5.0),
         projection=projection,
-        schedule=schedule(FULL, 40, 200),
+        schedule=schedule(FULL, 30, 100),
         exponent=0.5,
-        count=200,
+        count=100,
     )
     samples = flow.run()
     for label in range(2):

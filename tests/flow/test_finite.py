@@ -51,10 +51,16 @@ def sentence(flow: Flow, *, good: int = 3) -> str:
     return str(error.value)
 
 
-@attrs.frozen
-class BadDirections(Uniform):
-    def sample(self, space, count, draw):
-        return bad(Uniform.sample(self, space, count, draw))
+def broken(kind: type, method: str, **parameters):
+    """A plugin of a kind, one method of which returns numbers that are none while it is broken."""
+
+    def spoiled(self, *arguments):
+        return bad(getattr(kind, method)(self, *arguments))
+
+    return attrs.frozen(type(f"Bad{kind.__name__}", (kind,), {method: spoiled}))(**parameters)
+
+
+BAD_TRANSPORT = broken(Sorted, "transport")
 
 
 class Operator(Projection):
@@ -86,12 +92,6 @@ class BadOperator(Uniform):
 
 
 @attrs.frozen
-class BadTransport(Sorted):
-    def transport(self, p, data):
-        return bad(Sorted.transport(self, p, data))
-
-
-@attrs.frozen
 class BadSums(Histogram):
     """Displaces wrongly, and says nothing of it in its sums."""
 
@@ -99,18 +99,6 @@ class BadSums(Histogram):
         squares = Histogram.displace(self, rows, data)
         rows.values.copy_(bad(rows.values))
         return squares
-
-
-@attrs.frozen
-class BadCondition(OneHot):
-    def directions(self, length, count, draw):
-        return bad(OneHot.directions(self, length, count, draw))
-
-
-@attrs.frozen
-class BadProducts(OneHot):
-    def project(self, theta_y, conditions):
-        return bad(OneHot.project(self, theta_y, conditions))
 
 
 @attrs.frozen(eq=False)
@@ -153,13 +141,13 @@ AT_STEP_4 = "step 4 of stage 1 '"
 @pytest.mark.parametrize(
     ("kind", "plugin", "words"),
     [
-        ("projection", BadDirections(), "sample must return finite numbers"),
+        ("projection", broken(Uniform, "sample"), "sample must return finite numbers"),
         ("projection", BadOperator("project"), "projected particles to numbers that are not finite"),
         ("projection", BadOperator("adjoint"), "back-projected to numbers that are not finite"),
-        ("cdf", BadTransport(), "moved particles by amounts that are not finite"),
+        ("cdf", BAD_TRANSPORT, "moved particles by amounts that are not finite"),
         ("cdf", BadSums(), "moved particles by amounts that are not finite, which its sums of squares hide"),
-        ("condition", BadCondition(), "directions must return finite numbers"),
-        ("condition", BadProducts(), "project must return finite numbers"),
+        ("condition", broken(OneHot, "directions"), "directions must return finite numbers"),
+        ("condition", broken(OneHot, "project"), "project must return finite numbers"),
         (
             "schedule",
             BadSteps(steps=9, directions=40),
@@ -188,7 +176,7 @@ def test_a_stage_is_named_as_logs_name_it():
     schedule = Pyramid(entries=entries, steps=4, directions=40)
     local = LocallyConnected(patch=2)
     said = sentence(
-        small_flow(images(), schedule=schedule, projection=local, cdf=BadTransport(), owners=OWNERS), good=6
+        small_flow(images(), schedule=schedule, projection=local, cdf=BAD_TRANSPORT, owners=OWNERS), good=6
     )
     assert said.startswith("particles are not finite after step 3 of stage 2 '(8×8) [5]': cdf 'mine'")
 
@@ -237,7 +225,7 @@ class UnseenPlan(ExactStepper):
     ("kind", "plugin", "words"),
     [
         ("projection", BadOperator("adjoint"), "adjoint must return"),
-        ("cdf", BadTransport(), "moved particles by amounts that are not finite"),
+        ("cdf", BAD_TRANSPORT, "moved particles by amounts that are not finite"),
     ],
 )
 def test_a_device_is_read_every_50_steps_and_the_step_at_fault_is_named(kind, plugin, words, monkeypatch):

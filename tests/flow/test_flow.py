@@ -117,8 +117,8 @@ def test_dequantisation_is_fresh_each_step(bin_width):
 
 
 def test_dequantisation_fills_each_bin_evenly():
-    data = Dataset(x=torch.zeros(2, 3000, dtype=torch.float64), space=Space((2,)), bin_width=0.5)
-    x = small_flow(data, schedule=Constant(steps=30, directions=50), count=3000).run().x
+    data = Dataset(x=torch.zeros(2, 1000, dtype=torch.float64), space=Space((2,)), bin_width=0.5)
+    x = small_flow(data, schedule=Constant(steps=30, directions=50), count=1000).run().x
     assert -0.05 < float(x.min()) < 0.05
     assert 0.45 < float(x.max()) < 0.55
     assert float(x.mean()) == pytest.approx(0.25, abs=0.02)

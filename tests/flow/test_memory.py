@@ -19,7 +19,7 @@ from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import small_flow
-from tests.flow.kinds import KINDS, image_flow
+from tests.flow.kinds import KINDS, Weighed, image_flow
 
 
 @attrs.frozen
@@ -76,16 +76,6 @@ def test_a_step_of_streamed_particles_is_taken_again_with_fewer_directions(monke
     assert flow.budget.slab == 150
     assert "going on with 150 directions at a time" in caplog.text
     torch.testing.assert_close(x, wanted, atol=1e-12, rtol=0)
-
-
-@attrs.frozen
-class Weighed(Uniform):
-    """Directions that count unequally."""
-
-    isotropic = False
-
-    def sample(self, space, count, draw):
-        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
 
 
 @pytest.mark.parametrize("projection", [Uniform(), Weighed()], ids=str)

@@ -140,13 +140,6 @@ def test_several_ranks_have_the_bits_of_one(tmp_path):
     assert torch.equal(x, alone_x)
 
 
-def test_a_flow_that_goes_on_ends_with_the_same_bits():
-    whole, stopped, other = (small_flow(projection=Slices()) for _ in range(3))
-    next(iter(stopped))
-    other.restore(stopped.snapshot())
-    assert other.run().digest() == whole.run().digest()
-
-
 @pytest.fixture(scope="module")
 def circular() -> ProjectionSampler:
     """The example of a nonlinear slice."""

@@ -30,11 +30,13 @@ from cswf_plugins.projections.exemplars import Exemplars
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.low_rank import LowRank
+from cswf_plugins.projections.max_sliced import MaxSliced
 from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
-from tests.flow.kinds import KINDS, image_flow, images
+from tests.flow.kinds import KINDS, Weighed, image_flow, images
+from tests.flow.test_nonlinear_slices import Slices
 from tests.marks import slow_if
 
 
@@ -52,19 +54,30 @@ ALIKE = ("mask", "float64", "clip", "carried", "whitened, mask", "whitened, clip
 """Kinds that go the ways of others: they are for `make test-all`."""
 
 
-@pytest.mark.parametrize("kind", slow_if(ALIKE, KINDS))
+FOLLOWING = MaxSliced(of=HighPass(of=ConvStack()), share=0.5, rounds=1)
+
+SAVED = KINDS | {
+    "following": {"projection": FOLLOWING, "condition": NoCondition()},
+    "following, classes": {"projection": FOLLOWING, "condition": OneHot()},
+    "nonlinear": {"projection": Slices(), "schedule": Constant(steps=6, directions=40)},
+}
+
+
+@pytest.mark.parametrize("kind", slow_if(ALIKE, SAVED))
 def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
-    whole = image_flow(**KINDS[kind])
-    states = list(whole)
-    for after in range(
-        4, len(states), 3
-    ):  # the end of a stage, the middle of one, and of a draw that is reused
-        snapshot = stopped(after, **KINDS[kind])
-        write_tensors(tmp_path / "a", snapshot.tensors(), snapshot.facts())
-        flow = image_flow(**KINDS[kind])
-        flow.restore(Snapshot.of(*read_tensors(tmp_path / "a")))
-        assert flow.run().digest() == whole.samples().digest(), after
-        assert flow.offline_samples().digest() == whole.offline_samples().digest(), after
+    whole = image_flow(**SAVED[kind])
+    saved = []
+    for state in whole:
+        # The end of a stage, the middle of one, and of a draw that is reused
+        if state.total_step in (4, 7, 10):
+            snapshot = whole.snapshot()
+            write_tensors(tmp_path / "a", snapshot.tensors(), snapshot.facts())
+            saved.append(Snapshot.of(*read_tensors(tmp_path / "a")))
+    for snapshot in saved:
+        flow = image_flow(**SAVED[kind])
+        flow.restore(snapshot)
+        assert flow.run().digest() == whole.samples().digest(), snapshot.position
+        assert flow.offline_samples().digest() == whole.offline_samples().digest(), snapshot.position
 
 
 def test_between_two_stages_only_the_particles_are_kept():
@@ -220,14 +233,6 @@ def test_rounding_does_not_change_who_directions_are(projection):
 
     original = fingerprint(sampler, drawn)
     assert all(same_fingerprint(original, fingerprint(sampler, rounded(drawn))) for _ in range(20))
-
-
-@attrs.frozen
-class Weighed(Uniform):
-    """Directions that count unequally."""
-
-    def sample(self, space, count, draw):
-        return DenseProjection(super().sample(space, count, draw), 0.5 + draw.uniform(count))
 
 
 @attrs.frozen

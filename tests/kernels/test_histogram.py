@@ -294,7 +294,7 @@ def test_tables_of_a_model_are_read_off_the_map():
     got, exact = {}, {}
     for tail in (0.0, 0.05):
         cdf = checked(Histogram(bins=512, tail=tail))
-        fitter = Fitter.of(cdf, Clock(), Ranks())
+        fitter = Fitter(cdf, Clock(), Ranks())
         data = one_block(lambda: q, Members([5000]), fitter)
         particles = Participants(particles=Members([4000]))
         request = TableRequest(knots=64)

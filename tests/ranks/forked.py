@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from cswf_core.ranks import Dismissed, RankGroup, Ranks
+from cswf_core.ranks import Dismissed, Ranks
 
 Work = Callable[[Ranks], Any]
 
@@ -44,7 +44,7 @@ def _child(rank: int, size: int, folder: Path, work: Work) -> None:
     try:
         store = dist.FileStore(str(folder / "store"), size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-        answer = False, _led(RankGroup(), work)
+        answer = False, _led(Ranks(rank, size), work)
     except BaseException:
         answer = True, traceback.format_exc()
     (folder / f"{rank}.answer").write_bytes(pickle.dumps(answer))
