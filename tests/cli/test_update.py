@@ -63,7 +63,7 @@ def stopped_update(first, tmp_path) -> Path:
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
     folder, before = RunFolder(tmp_path / "stopped"), read_predecessor(RunFolder(first))
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, folder, device="cpu", observers=[Stop(8)], predecessor=before)
+        before.launch_next(recipe, folder, device="cpu", observers=[Stop(8)])
     return folder.path
 
 
@@ -174,7 +174,7 @@ def test_pictures_scored_against_held_out_ones_are_updated_along_as_many_sets_as
     recipe = load_recipe(run / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(str(tmp_path / "new"), recipe.registry, (1, 8, 8)), 2)
     many = attrs.evolve(recipe, online=attrs.evolve(recipe.online, sets=64))
-    launch(many, RunFolder(tmp_path / "many"), device="cpu", predecessor=read_predecessor(RunFolder(run)))
+    read_predecessor(RunFolder(run)).launch_next(many, RunFolder(tmp_path / "many"), device="cpu")
     assert facts(tmp_path / "many")["samples_sha256"] == facts(out)["samples_sha256"]
     again = cswf.output("update", out, "--data", tmp_path / "new", "--steps", "3", "--out", tmp_path / "again")
     assert "counts along 2 sets of directions, used in turn; for more sets, update the run" in again
