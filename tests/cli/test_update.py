@@ -128,8 +128,8 @@ def test_an_update_can_be_updated_also_with_arrays_and_goes_beside_the_run(cswf,
     assert names == ["first-updated", "first-updated-2", "first-updated-3"]
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     assert recipe["online"]["steps"] == [2, [3]]
-    arrivals = recipe["online"]["arrivals"]
-    assert [(each["use"], each["classes"]) for each in arrivals] == [("digits", [5]), ("digits", [7]), ("npz", [])]
+    arrivals = [(each["use"], each["classes"]) for each in recipe["online"]["arrivals"]]
+    assert arrivals == [("digits", [5]), ("digits", [7]), ("npz", [])]
     assert facts(run)["data"]["samples"] == 901 + sum(bunch.target == 5) + sum(bunch.target == 7) + 5
     assert facts(run)["steps_done"] == 6 + 2 + 3 + 3  # the last number holds for all that follow
 
