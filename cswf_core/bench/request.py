@@ -51,6 +51,12 @@ class BenchRequest:
     precision: str | None = None
     reuse: int | None = None
     seed: int | None = None
+    stage: int | None = None
+    """Counted from 1; None is the last."""
+    steps: int = 10
+    warmup: int = 3
+    naive: bool = True
+    """Whether a naive PyTorch step is timed too."""
 
     def load(self, device: torch.device, registry: Registry) -> Recipe:
         """Return the recipe: the one that was named, or one for random data of these sizes."""

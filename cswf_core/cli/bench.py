@@ -10,8 +10,7 @@ from typing import Any
 
 from cswf_core.bench.measure import as_text, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape
-from cswf_core.cli import options
-from cswf_core.cli.terminal import on_ranks, prepare
+from cswf_core.cli.terminal import Execution, keep_freed_memory
 from cswf_core.errors import RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
@@ -20,35 +19,24 @@ from cswf_core.runs.durable import write_durably
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.screen import console
 
-whole = options.WholeNumber(1)
-
 
 def bench(
     words: tuple[str, ...],
-    shape: str | None,
-    resolution: str | None,
-    stage: int | None,
-    steps: int,
-    warmup: int,
-    naive: bool,
     as_json: bool,
     out: Path | None,
     device: str,
     devices: str | None,
     plugins_dir: tuple[Path, ...],
-    **sizes: Any,
+    **options: Any,
 ) -> int | None:
     """Do the work of `cswf bench`."""
     recipe, overrides = (words[0], words[1:]) if words and "=" not in words[0] else (None, words)
-    if recipe is None and stage is not None:
+    if recipe is None and options["stage"] is not None:
         raise RunError("--stage is for a recipe's stages, and no recipe was named")
-    request = BenchRequest(
-        recipe=recipe,
-        overrides=overrides,
-        shape=None if shape is None else parse_shape(shape),
-        resolution=None if resolution is None else parse_resolution(resolution),
-        **sizes,
-    )
+    for name, parsed in {"shape": parse_shape, "resolution": parse_resolution}.items():
+        if options[name] is not None:
+            options[name] = parsed(options[name])
+    request = BenchRequest(recipe=recipe, overrides=overrides, **options)
     command = shlex.join(["cswf", *sys.argv[1:]])
     chosen = choose_device(device)
     timed = request.load(chosen, Registry.discover(plugins_dir))
@@ -58,16 +46,16 @@ def bench(
 
     def run(ranks: Ranks, own: str) -> None:
         """Time everything, together with other ranks if there are any; the first tells the result."""
-        prepare(quiet=as_json or not ranks.leads)
+        keep_freed_memory()
         terminal = console(stderr=True, quiet=not ranks.leads)
         place = choose_device(own)
         # Drawn by a thread beside what is timed: seldom.
         with terminal.status("measuring what the device can do", refresh_per_second=2) as status:
             ceilings = measure_ceilings(place)
             status.update("timing steps")
-            result = measure(timed, stage, steps, warmup, place, ceilings, ranks)
+            result = measure(timed, request.stage, request.steps, request.warmup, place, ceilings, ranks)
             result = {"command": command, **result, "notes": [note] if note else []}
-            if naive and ranks.leads:
+            if request.naive and ranks.leads:
                 status.update("timing naive steps")
                 result = with_naive(result, place)
         if not ranks.leads:
@@ -79,4 +67,5 @@ def bench(
         else:
             say(*as_text(result).split("\n"))
 
-    return on_ranks(devices, device, None, lead=run, follow=run)
+    execution = Execution(device=device, devices=devices, quiet=as_json, plugins_dir=plugins_dir)
+    return execution.on_ranks(None, lead=run, follow=run)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click import argument, option
 from click.shell_completion import CompletionItem, get_completion_class
 
 from cswf_core.cli import deferred, options, signals
-from cswf_core.cli.options import CommandGroup, Decorator, WholeNumber
-
-PATH = click.Path(path_type=Path)
+from cswf_core.cli.options import PATH, CommandGroup, Decorator, WholeNumber, flag
 
 
 def do(module: str, name: str, *, reads: bool) -> Callable[..., Any]:
@@ -48,11 +47,9 @@ def cli() -> None:
 @options.recipe_with_overrides
 @options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @options.sharing
-@click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
-@click.option(
-    "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
-)
-@click.option(
+@flag("--force", help="Replace an earlier run in the folder, runs/NAME without --out.")
+@flag("--resume", help="Go on with the same recipe's run in --out, if it has one; else begin.")
+@option(
     "--seeds",
     type=WholeNumber(1),
     help="Run it with so many seeds, the recipe's own and those that follow, in a new runs/NAME-seeds, or in "
@@ -68,7 +65,7 @@ def run() -> None:
 
 
 @cli.command(short_help="Go on with a run that was stopped or killed, bit for bit.")
-@click.argument("run", metavar="RUN", type=PATH)
+@argument("run", metavar="RUN", type=PATH)
 @options.sharing
 @options.going_on
 @done_by("running")
@@ -81,8 +78,8 @@ def resume() -> None:
 
 
 @cli.command(short_help="Teach a run that is done new data; its particles flow on.")
-@click.argument("run", metavar="RUN", type=PATH)
-@click.option(
+@argument("run", metavar="RUN", type=PATH)
+@option(
     "--data",
     required=True,
     metavar="NEW",
@@ -90,13 +87,11 @@ def resume() -> None:
     help="The new samples: as in a recipe, digits or '{use: digits, classes: [7]}'; a folder of pictures; an "
     ".npz file.",
 )
-@click.option("--steps", type=WholeNumber(1), help="Steps of each stage.  [default: as in the run]")
-@click.option(
-    "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
-)
+@option("--steps", type=WholeNumber(1), help="Steps of each stage.  [default: as in the run]")
+@option("--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100.")
 @options.out("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
 @options.sharing
-@click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
+@flag("--force", help="Replace an earlier run in the folder that --out names.")
 @options.going_on
 @done_by("running")
 def update() -> None:
@@ -108,13 +103,13 @@ def update() -> None:
 
 
 @cli.command(short_help="Draw new samples from the model that a run has saved.")
-@click.argument("path", metavar="RUN|MODEL", type=PATH)
-@click.option("--count", type=WholeNumber(1), help="How many samples.  [default: 100]")
-@click.option("--label", metavar="CLASS", help="Of one class, by name or by number from 0.")
-@click.option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
-@click.option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
+@argument("path", metavar="RUN|MODEL", type=PATH)
+@option("--count", type=WholeNumber(1), help="How many samples.  [default: 100]")
+@option("--label", metavar="CLASS", help="Of one class, by name or by number from 0.")
+@option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
+@option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
 @options.seed
-@click.option(
+@option(
     "--out",
     type=click.Path(),
     help="FILE.png, FILE.npz, a folder for one PNG each, or FOLDER/ for shards of any number of samples.  "
@@ -137,20 +132,20 @@ def sample() -> None:
 
 
 @cli.command(short_help="Complete pictures with a saved model.")
-@click.argument("path", metavar="RUN|MODEL", type=PATH)
-@click.argument("images", metavar="[IMAGE]...", nargs=-1, type=PATH)
-@click.option(
+@argument("path", metavar="RUN|MODEL", type=PATH)
+@argument("images", metavar="[IMAGE]...", nargs=-1, type=PATH)
+@option(
     "--held-out",
     type=WholeNumber(1),
     help="Complete the first so many images that the model's data hold out, instead of pictures from a disk.",
 )
-@click.option(
+@option(
     "--mask",
     type=PATH,
     help="A picture, black where pixels are to be filled in.  [default: what the model's recipe says]",
 )
-@click.option("--count", type=WholeNumber(1), default=5, show_default=True, help="Completions of each image.")
-@click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
+@option("--count", type=WholeNumber(1), default=5, show_default=True, help="Completions of each image.")
+@flag("--resize", help="Bring images of another size to the model's.")
 @options.seed
 @options.out("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
 @options.replace
@@ -167,9 +162,9 @@ def inpaint() -> None:
 
 
 @cli.command(short_help="Say what a saved model is, and what it cost.")
-@click.argument("path", metavar="RUN|MODEL", type=PATH)
+@argument("path", metavar="RUN|MODEL", type=PATH)
 @options.json
-@click.option("--check", is_flag=True, help="Read all of it; compare checksums, plugins and directions.")
+@flag("--check", help="Read all of it; compare checksums, plugins and directions.")
 @options.accept_changed_plugins
 @options.plugins_dir
 @done_by("models")
@@ -179,15 +174,13 @@ def inspect() -> None:
 
 @cli.command(short_help="Run a recipe with several values of a key, and compare the results.")
 @options.recipe
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [KEY=A,B,C]...")
+@argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [KEY=A,B,C]...")
 @options.out(
     "Folder for the results; if it has this sweep already, what is missing is run."
     "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]"
 )
 @options.computing
-@click.option(
-    "--force", is_flag=True, help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out."
-)
+@flag("--force", help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out.")
 @options.plugins_dir
 @done_by("running")
 def sweep() -> None:
@@ -201,7 +194,7 @@ def sweep() -> None:
 def scoring_options(usual: str) -> Decorator:
     """Return the options of a `Scoring`: how samples are scored, and against what; `usual` are its metrics."""
     return options.together(
-        click.option(
+        option(
             "--against",
             multiple=True,
             metavar="DATA[:SPLIT]",
@@ -209,7 +202,7 @@ def scoring_options(usual: str) -> Decorator:
             help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an "
             ".npz file; may be given several times.  [default: the data of the run]",
         ),
-        click.option(
+        option(
             "--metric",
             "metrics",
             multiple=True,
@@ -218,51 +211,43 @@ def scoring_options(usual: str) -> Decorator:
             help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
             f"[default: {usual}]",
         ),
-        click.option(
-            "--count", type=WholeNumber(1), metavar="N", help="Score at most N samples.  [default: 50,000]"
-        ),
-        click.option(
+        option("--count", type=WholeNumber(1), metavar="N", help="Score at most N samples.  [default: 50,000]"),
+        option(
             "--real-count",
             type=WholeNumber(2),
             metavar="N",
             help="Compare with at most N real samples of each split, evenly spread.  [default: all]",
         ),
-        click.option(
+        option(
             "--limit",
             metavar="SIZE",
             callback=options.size,
             help="Memory that the images of a file or folder may take as they are, such as 20GB.  "
             "[default: a quarter of this machine's]",
         ),
-        click.option(
+        option(
             "--resize",
             type=WholeNumber(1, 8192),
             metavar="N",
             help="Resize the images of folders and files to N×N pixels by Pillow's bicubic filter.",
         ),
-        click.option("--rgb", is_flag=True, help="Convert grey images of folders and files to RGB."),
-        click.option("--weights", type=PATH, help="The feature network's file."),
-        click.option(
-            "--no-download",
-            is_flag=True,
-            help="Download neither the feature network nor published statistics.",
-        ),
-        click.option(
+        flag("--rgb", help="Convert grey images of folders and files to RGB."),
+        option("--weights", type=PATH, help="The feature network's file."),
+        flag("--no-download", help="Download neither the feature network nor published statistics."),
+        option(
             "--seed",
             type=WholeNumber(0),
             help="Of the evaluation's own choices: subsets, directions, classifiers.  "
             "[default: evaluate.seed of the run's recipe, else 0]",
         ),
-        click.option(
-            "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
-        ),
+        flag("--no-copy-check", help="Do not look for copies, unless a metric is named that does."),
     )
 
 
 @cli.command(short_help="Score a run, or a folder or file of images that any program made.")
-@click.argument("path", metavar="RUN|FOLDER|FILE.npz", type=PATH)
+@argument("path", metavar="RUN|FOLDER|FILE.npz", type=PATH)
 @scoring_options("those of the run's recipe, else fid")
-@click.option(
+@option(
     "--samples",
     "kind",
     type=click.Choice(["batched", "offline"]),
@@ -273,8 +258,8 @@ def scoring_options(usual: str) -> Decorator:
 @options.out(
     "Folder for scores, figures and page.  [default: the run's own; for a folder or file NAME, runs/NAME-eval]"
 )
-@click.option("--save-features", is_flag=True, help="Also write the features of all images, as .npy files.")
-@click.option(
+@flag("--save-features", help="Also write the features of all images, as .npy files.")
+@option(
     "--format",
     "form",
     type=click.Choice(["table", "csv", "markdown", "latex"]),
@@ -293,8 +278,8 @@ def eval() -> None:
 
 
 @cli.command(short_help="Score two sets of samples alike, and say which is better beyond noise.")
-@click.argument("first", metavar="A", type=PATH)
-@click.argument("second", metavar="B", type=PATH)
+@argument("first", metavar="A", type=PATH)
+@argument("second", metavar="B", type=PATH)
 @scoring_options("fid, kid and precision-recall for images, else sliced-wasserstein")
 @options.computing
 @options.listing
@@ -308,27 +293,25 @@ def compare() -> None:
 
 
 @cli.command(short_help="Print scores of runs as a table to paste: Markdown, LaTeX, CSV.")
-@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
-@click.option(
+@argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+@option(
     "--format",
     type=click.Choice(["table", "csv", "markdown", "latex", "json"]),
     default="table",
     show_default=True,
     help="What to write.",
 )
-@click.option(
+@option(
     "--score",
     "scores",
     multiple=True,
     metavar="NAME",
     help="A score, such as fid or fid_test; may be given several times.  [default: all but details]",
 )
-@click.option(
-    "--against",
-    type=click.Choice(["train", "test"]),
-    help="Only scores against this split.  [default: both]",
+@option(
+    "--against", type=click.Choice(["train", "test"]), help="Only scores against this split.  [default: both]"
 )
-@click.option("--bibtex", is_flag=True, help="Write BibTeX of the works behind these runs, and no table.")
+@flag("--bibtex", help="Write BibTeX of the works behind these runs, and no table.")
 @options.out("The file to write.  [default: print it]")
 @options.replace
 @options.plugins_dir
@@ -342,9 +325,9 @@ def table() -> None:
 
 
 @cli.command(short_help="Write a run's page anew, or one page that compares several runs.")
-@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+@argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @options.out("The page to write.  [default: RUN/report.html for one run, report.html for several]")
-@click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
+@flag("--force", help="Replace a file that is not a page of cswf report.")
 @done_by("results")
 def report() -> None:
     """Write the page of a RUN anew, or one page that compares several.
@@ -355,37 +338,35 @@ def report() -> None:
 
 
 @cli.command(short_help="Time a step, part by part, beside a naive PyTorch step.")
-@click.argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...", shell_complete=options.complete_recipes)
-@click.option("--particles", type=WholeNumber(1), help="M.  [default: 50000; on a CPU 2000]")
-@click.option("--data", type=WholeNumber(1), help="N.  [default: 100000; on a CPU 4000]")
-@click.option("--directions", type=WholeNumber(1), help="H.  [default: 10000; on a CPU 500]")
-@click.option(
-    "--shape", metavar="CxHxW", help="Of the images; or d of points.  [default: 3x32x32; on a CPU 3x16x16]"
-)
-@click.option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
-@click.option("--patch", type=WholeNumber(1), help="Side of the patches.  [default: 7]")
-@click.option("--classes", type=WholeNumber(0), help="Classes, for the condition one-hot.  [default: 0]")
-@click.option(
+@argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...", shell_complete=options.complete_recipes)
+@option("--particles", type=WholeNumber(1), help="M.  [default: 50000; on a CPU 2000]")
+@option("--data", type=WholeNumber(1), help="N.  [default: 100000; on a CPU 4000]")
+@option("--directions", type=WholeNumber(1), help="H.  [default: 10000; on a CPU 500]")
+@option("--shape", metavar="CxHxW", help="Of the images; or d of points.  [default: 3x32x32; on a CPU 3x16x16]")
+@option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
+@option("--patch", type=WholeNumber(1), help="Side of the patches.  [default: 7]")
+@option("--classes", type=WholeNumber(0), help="Classes, for the condition one-hot.  [default: 0]")
+@option(
     "--projection",
     metavar="NAME",
     shell_complete=options.plugins_of("projection"),
     help="Plugin that draws directions.  [default: conv-stack]",
 )
-@click.option(
+@option(
     "--cdf",
     metavar="NAME",
     shell_complete=options.plugins_of("cdf"),
     help="Plugin that estimates distributions.  [default: histogram]",
 )
-@click.option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
-@click.option("--reuse", type=WholeNumber(1), help="Steps for which directions are kept.  [default: 1]")
-@click.option("--seed", type=WholeNumber(0), help="Of random data and directions.  [default: 0]")
-@click.option("--stage", type=WholeNumber(1), help="Which stage of RECIPE, from 1.  [default: the last]")
-@click.option("--steps", type=WholeNumber(1), default=10, show_default=True, help="Steps to time.")
-@click.option("--warmup", type=WholeNumber(0), default=3, show_default=True, help="Steps before those.")
-@click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
+@option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
+@option("--reuse", type=WholeNumber(1), help="Steps for which directions are kept.  [default: 1]")
+@option("--seed", type=WholeNumber(0), help="Of random data and directions.  [default: 0]")
+@option("--stage", type=WholeNumber(1), help="Which stage of RECIPE, from 1.  [default: the last]")
+@option("--steps", type=WholeNumber(1), default=10, show_default=True, help="Steps to time.")
+@option("--warmup", type=WholeNumber(0), default=3, show_default=True, help="Steps before those.")
+@option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
 @options.json
-@click.option("--out", type=PATH, metavar="FILE", help="Also write the JSON into a file.")
+@option("--out", type=PATH, metavar="FILE", help="Also write the JSON into a file.")
 @options.device
 @options.devices
 @options.memory_limit
@@ -410,22 +391,22 @@ def data() -> None:
 
 
 @data.command(short_help="Write a data set's images into a folder of shards.")
-@click.argument("source", shell_complete=options.complete_recipes)
-@click.argument("out", type=PATH)
-@click.argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
+@argument("source", shell_complete=options.complete_recipes)
+@argument("out", type=PATH)
+@argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
+@option(
     "--shard-size",
     default="256MB",
     show_default=True,
     metavar="N|SIZE",
     help="Images in a shard at most, such as 10000; or its size, such as 64MB or 1GB.",
 )
-@click.option(
+@option(
     "--seed",
     type=WholeNumber(0),
     help="Which images are held out or taken, where that is drawn.  [default: that of the recipe, else 0]",
 )
-@click.option("--force", is_flag=True, help="Replace the shards of an earlier pack in OUT.")
+@flag("--force", help="Replace the shards of an earlier pack in OUT.")
 @options.quiet
 @options.plugins_dir
 @done_by("data")
@@ -439,7 +420,7 @@ def pack() -> None:
 
 
 @data.command("check", short_help="Read a folder of shards and compare its checksums.")
-@click.argument("folder", type=PATH)
+@argument("folder", type=PATH)
 @options.quiet
 @done_by("data")
 def check_shards() -> None:
@@ -447,7 +428,7 @@ def check_shards() -> None:
 
 
 @data.command(short_help="Say what a folder of shards has.")
-@click.argument("folder", type=PATH)
+@argument("folder", type=PATH)
 @options.json
 @done_by("data")
 def info() -> None:
@@ -482,7 +463,7 @@ def doctor() -> None:
 
 
 @cli.command(short_help="Print the script that lets bash, zsh or fish complete commands.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes commands, options, recipes, plugins and files.
 
@@ -524,15 +505,15 @@ def schema() -> None:
 
 
 @cli.command(short_help="Begin a plugin as a small package, with its test and recipe.")
-@click.argument(
+@argument(
     "kind",
     metavar="KIND",
     shell_complete=options.one_of(
         "projection", "cdf", "condition", "schedule", "coordinates", "dataset", "metric", "observer"
     ),
 )
-@click.argument("name")
-@click.argument("folder", metavar="[DIR]", type=PATH, required=False)
+@argument("name")
+@argument("folder", metavar="[DIR]", type=PATH, required=False)
 @done_by("reading", reads=True)
 def new() -> None:
     """Begin a plugin of KIND, called NAME, as a package in DIR (cswf-NAME if left out).
@@ -590,7 +571,7 @@ def _showing(name: str) -> click.Command:
 
 
 @plugins.command("check", short_help="Prove a plugin by the kit of its kind.")
-@click.argument("plugin", metavar="NAME", shell_complete=options.plugins_of())
+@argument("plugin", metavar="NAME", shell_complete=options.plugins_of())
 @options.listing
 @done_by("plugins")
 def check_plugin() -> None:

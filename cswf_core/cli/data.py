@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from cswf_core.cli.terminal import listed, prepare, say_facts
+from cswf_core.cli.terminal import Execution, listed, prepare, say_facts
 from cswf_core.errors import DataError, RunError, excerpt
 from cswf_core.files import bytes_of
-from cswf_core.interfaces import Space, StoredImages
+from cswf_core.interfaces import Space
 from cswf_core.numbers import whole_number
 from cswf_core.packed import MANIFEST, Manifest, PackedImages, find_damage, refuse_if_taken
 from cswf_core.packed import pack as write_shards
@@ -34,20 +34,20 @@ def pack(
     shard_size: str,
     seed: int | None,
     force: bool,
-    quiet: bool,
-    plugins_dir: tuple[Path, ...],
+    **options: Any,
 ) -> None:
     """Do the work of `cswf data pack`."""
+    execution = Execution(**options)
     per_shard = _shard_size(shard_size)
     refuse_if_taken(out, force=force)
-    prepare(quiet=quiet)
-    recipe = _recipe(source, parameters, seed, plugins_dir)
+    prepare(quiet=execution.quiet)
+    recipe = _recipe(source, parameters, seed, execution.plugins_dir)
     if Path(getattr(recipe.data.part, "path", "")).resolve() == out.resolve():
         raise RunError(f"{out} is the source itself; name another folder for the shards")
     if recipe.data.checked.starts:
         raise DataError(f"dataset '{recipe.data.name}' says where particles begin, which shards cannot")
     images = open_images(recipe)
-    with closing(WorkProgress(silent=quiet)) as progress:
+    with execution.progress() as progress:
         manifest = write_shards(
             images,
             out,
@@ -57,11 +57,16 @@ def pack(
             force=force,
             tell=progress.tell,
         )
-    if not quiet:
-        _say_what_is_not_written(images)
-        shards = manifest.shards
-        splits = ", ".join(f"{split.samples:,} {split.name}" for split in manifest.splits)
-        say(f"{out}: {splits}; {manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}")
+    if execution.quiet:
+        return
+    beside = {"flips": "true"} if images.flips else {}
+    if images.dequantise != "step":
+        beside["dequantise"] = images.dequantise
+    if beside:  # what is more than bytes
+        keys = ", ".join(f"{key}: {value}" for key, value in beside.items())
+        complain(f"not in the shards: {keys}; write it beside `use: packed` in a recipe")
+    splits = ", ".join(f"{split.samples:,} {split.name}" for split in manifest.splits)
+    say(f"{out}: {splits}; {_size(manifest)}")
 
 
 def _recipe(
@@ -81,26 +86,15 @@ def _recipe(
         raise DataError(f"{path} does not exist; SOURCE is a data set, a recipe, a folder or an .npz file")
     section: Any = {"use": source}
     if written and source not in registry.names("dataset"):
-        section = _parsed(source)
+        try:
+            section = yaml.safe_load(source)
+        except yaml.YAMLError as error:
+            raise DataError(f"SOURCE cannot be read as YAML: {' '.join(str(error).split())}") from None
     elif not written and path.exists():
-        section = {"use": _reader(path), "path": str(path.resolve())}
+        images = "packed" if (path / MANIFEST).is_file() else "image-folder"
+        section = {"use": images if path.is_dir() else "npz", "path": str(path.resolve())}
     own = (f"data.{text}" for text in parameters)
     return load_recipe({**FLOW, "data": section}, (*own, *chosen), registry=registry)
-
-
-def _parsed(source: str) -> Any:
-    """Return the mapping of a text such as `{use: mnist, classes: [3]}`."""
-    try:
-        return yaml.safe_load(source)
-    except yaml.YAMLError as error:
-        raise DataError(f"SOURCE cannot be read as YAML: {' '.join(str(error).split())}") from None
-
-
-def _reader(path: Path) -> str:
-    """Return the data set that reads a path: a folder of shards, a folder of pictures, or an .npz file."""
-    if path.is_dir():
-        return "packed" if (path / MANIFEST).is_file() else "image-folder"
-    return "npz"
 
 
 def _shard_size(text: str) -> Callable[[Space], int]:
@@ -112,18 +106,6 @@ def _shard_size(text: str) -> Callable[[Space], int]:
             f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{excerpt(text)}'"
         )
     return lambda space: count or max(1, size // space.dimension)
-
-
-def _say_what_is_not_written(images: StoredImages) -> None:
-    """Name the parameters to write beside `use: packed`, for data that are more than their bytes."""
-    beside = {}
-    if images.flips:
-        beside["flips"] = "true"
-    if images.dequantise != "step":
-        beside["dequantise"] = images.dequantise
-    if beside:
-        keys = ", ".join(f"{key}: {value}" for key, value in beside.items())
-        complain(f"not in the shards: {keys}; write it beside `use: packed` in a recipe")
 
 
 def check_shards(folder: Path, quiet: bool) -> None:
@@ -146,19 +128,20 @@ def info(folder: Path, as_json: bool) -> None:
     if as_json:
         say_json(json.loads(manifest.text()))
         return
-    say_facts(_describe(manifest, folder))
-
-
-def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:
-    """Return the lines to print, by their names."""
-    shards = manifest.shards
     path = json.dumps(str(folder), ensure_ascii=False)
-    return {
+    facts = {
         "packed from": f"{manifest.source.get('use')} (cswf {manifest.cswf}, format {manifest.format})",
         "images": f"{manifest.samples:,} of {'×'.join(map(str, manifest.shape))} bytes",
         "splits": ", ".join(f"{split.name} {split.samples:,}" for split in manifest.splits),
         "classes": listed(manifest.classes) or "none",
         "grey levels": f"{manifest.bin_width:g} apart, from −1",
-        "size": f"{manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}",
+        "size": _size(manifest),
         "recipe": f"data: {{use: packed, path: {path}}}",
     }
+    say_facts(facts)
+
+
+def _size(manifest: Manifest) -> str:
+    """Return the size of all shards and how many there are."""
+    shards = manifest.shards
+    return f"{manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}"

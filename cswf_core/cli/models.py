@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cswf_core.cli.terminal import listed, prepare, say_facts
+from cswf_core.cli.terminal import Execution, listed, prepare, say_facts
 from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset, Observation, Space
 from cswf_core.model import Model, load_model
@@ -32,74 +31,41 @@ from cswf_core.runs.durable import find_damage, make_folder, open_plainly, write
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.samples import archive, completions_picture, samples_picture, tell_drift
-from cswf_core.runs.screen import WorkProgress
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
 
 
-def sample(
-    path: Path,
-    count: int | None,
-    label: str | None,
-    labels: str | None,
-    vector: str | None,
-    seed: int,
-    out: str | None,
-    force: bool,
-    device: str,
-    devices: str | None,
-    quiet: bool,
-    plugins_dir: tuple[Path, ...],
-) -> int | None:
-    """Do the work of `cswf sample`."""
-    counts = None if labels is None else _parse_labels(labels)
-    if counts is not None and (label is not None or count not in (None, sum(counts.values()))):
-        raise RunError("--labels says how many of each class: leave out --label and --count")
-    total = sum(counts.values()) if counts is not None else 100 if count is None else count
-    numbers = None if vector is None else _parse_vector(vector)
-    several = number_of(devices, device)
-    if several is not None and several > 1 and not is_rank():
-        if out is None or not is_shards(out):
-            raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
-        return start(several)
-    prepare(quiet=quiet)
-    rank = number_from("RANK", 0)
-    processes = number_from("WORLD_SIZE", 1)
-    wanted: dict[str, Any] = {"labels": label if counts is None else counts, "vectors": numbers, "seed": seed}
-    if out is not None and is_shards(out):
-        quiet = quiet or rank > 0
-        model = load_model(path, plugins_dir=plugins_dir)
-        device = str(own_device(device))
-        with closing(WorkProgress(silent=quiet)) as progress:
-            job = ShardJob(count=total, **wanted, device=device, rank=rank, processes=processes)
-            write_shards(model, Path(out), job, force=force, tell=progress.tell)
-        if not quiet:
-            say(f"{total:,} samples: see {Path(out) / MANIFEST}")
-        return None
-    if processes > 1 or rank > 0:
-        raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
-    model = load_model(path, plugins_dir=plugins_dir)
-    run = path if (path / "run.json").is_file() else None
-    stem = Path("samples") if run is None else run / "samples-offline"
-    usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
-    places = destinations(
-        None if out is None else Path(out), usual, model.space, force=force or (out is None and run is not None)
-    )
-    with closing(WorkProgress(silent=quiet)) as progress:
-        drawn = model.sample(total, **wanted, device=device, tell=progress.tell)
-    write_samples(drawn, partial(_target, model, drawn), places)
-    if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
-        facts = RunFolder(run).facts()
-        if facts is not None and facts.spread is not None:
-            tell_drift(drawn, facts.spread)
-    if run is not None and out is None:
-        refresh_report(RunFolder(run))
-    if not quiet:
-        say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
-    return None
+@attrs.frozen(kw_only=True)
+class Sampling(Execution):
+    """The samples that a person asks for."""
+
+    count: int | None
+    label: str | None
+    labels: str | None
+    vector: str | None
+    seed: int
+
+    def request(self) -> dict[str, Any]:
+        """Return the count, labels, vectors and seed of a request; raise `RunError` if they are unclear."""
+        count = 100 if self.count is None else self.count
+        counts: dict[Label, int] | None = None
+        if self.labels is not None:
+            counts = _counts(self.labels)
+            count = sum(counts.values())
+            if self.label is not None or self.count not in (None, count):
+                raise RunError("--labels says how many of each class: leave out --label and --count")
+        numbers = None
+        if self.vector is not None:
+            try:
+                numbers = [float(part) for part in self.vector.split(",")]
+            except ValueError:
+                got = f"got '{excerpt(self.vector)}'"
+                raise RunError(f"--vector takes numbers, separated by commas, such as 0.3,0.7; {got}") from None
+        labels = self.label if counts is None else counts
+        return {"count": count, "labels": labels, "vectors": numbers, "seed": self.seed}
 
 
-def _parse_labels(text: str) -> dict[Label, int]:
+def _counts(text: str) -> dict[Label, int]:
     """Return the number of samples of each class in `0:100,7:50`."""
     counts: dict[Label, int] = {}
     for part in text.split(","):
@@ -112,78 +78,90 @@ def _parse_labels(text: str) -> dict[Label, int]:
     return counts
 
 
-def _parse_vector(text: str) -> list[float]:
-    """Return the numbers of `0.3,0.7`."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RunError(
-            f"--vector takes numbers, separated by commas, such as 0.3,0.7; got '{excerpt(text)}'"
-        ) from None
+def sample(path: Path, out: str | None, force: bool, **options: Any) -> int | None:
+    """Do the work of `cswf sample`."""
+    execution = Sampling(**options)
+    request = execution.request()
+    several = number_of(execution.devices, execution.device)
+    if several is not None and several > 1 and not is_rank():
+        if out is None or not is_shards(out):
+            raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
+        return start(several)
+    prepare(quiet=execution.quiet)
+    rank = number_from("RANK", 0)
+    processes = number_from("WORLD_SIZE", 1)
+    if out is not None and is_shards(out):
+        leader = attrs.evolve(execution, quiet=execution.quiet or rank > 0)
+        model = load_model(path, plugins_dir=execution.plugins_dir)
+        device = str(own_device(execution.device))
+        with leader.progress() as progress:
+            job = ShardJob(**request, device=device, rank=rank, processes=processes)
+            write_shards(model, Path(out), job, force=force, tell=progress.tell)
+        leader.say(f"{job.count:,} samples: see {Path(out) / MANIFEST}")
+        return None
+    if processes > 1 or rank > 0:
+        raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
+    model = load_model(path, plugins_dir=execution.plugins_dir)
+    run = RunFolder(path) if (path / "run.json").is_file() else None
+    stem = Path("samples") if run is None else run.file("samples-offline")
+    usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
+    own = out is None and run is not None  # files of the run, written anew each time
+    places = destinations(None if out is None else Path(out), usual, model.space, force=force or own)
+    with execution.progress() as progress:
+        drawn = model.sample(**request, device=execution.device, tell=progress.tell)
+    write_samples(drawn, model, places)
+    if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
+        facts = run.facts()
+        if facts is not None and facts.spread is not None:
+            tell_drift(drawn, facts.spread)
+    if run is not None and own:
+        refresh_report(run)
+    execution.say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
+    return None
 
 
-def _target(model: Model, drawn: Dataset) -> Dataset:
-    """Return the data that points are drawn on; the points themselves if the data are not at hand."""
-    try:
-        return model.data()
-    except CswfError:
-        return drawn
+@attrs.frozen(kw_only=True)
+class Completing(Execution):
+    """The completions that a person asks for."""
+
+    held_out: int | None
+    mask: Path | None
+    count: int
+    resize: bool
+    seed: int
 
 
-def inpaint(
-    path: Path,
-    images: tuple[Path, ...],
-    held_out: int | None,
-    mask: Path | None,
-    count: int,
-    resize: bool,
-    seed: int,
-    out: Path | None,
-    force: bool,
-    device: str,
-    quiet: bool,
-    plugins_dir: tuple[Path, ...],
-) -> None:
+def inpaint(path: Path, images: tuple[Path, ...], out: Path | None, force: bool, **chosen: Any) -> None:
     """Do the work of `cswf inpaint`."""
-    prepare(quiet=quiet)
-    if bool(images) == (held_out is not None):
+    options = Completing(**chosen)
+    prepare(quiet=options.quiet)
+    if bool(images) == (options.held_out is not None):
         raise RunError("give pictures (IMAGE…) or --held-out N, one of the two")
-    model = load_model(path, plugins_dir=plugins_dir)
+    model = load_model(path, plugins_dir=options.plugins_dir)
     model.refuse_unless_completing()
-    if held_out is None:
-        pixels = read_images(images, model.space, resize=resize)
+    if options.held_out is None:
+        pixels = read_images(images, model.space, resize=options.resize)
         names = [image.stem for image in images]
     else:
-        pixels = model.held_out_images(held_out)
-        names = [f"held-out-{number:05}" for number in range(held_out)]
-    observable = None if mask is None else read_mask(mask, model.space, resize=resize)
+        pixels = model.held_out_images(options.held_out)
+        names = [f"held-out-{number:05}" for number in range(options.held_out)]
+    mask = None if options.mask is None else read_mask(options.mask, model.space, resize=options.resize)
     places = destinations(out, [Path("completions.npz"), Path("completions.png")], model.space, force=force)
-    observed = model.observation(pixels, mask=observable, seed=seed)
-    with closing(WorkProgress(silent=quiet)) as progress:
+    observed = model.observation(pixels, mask=mask, seed=options.seed)
+    with options.progress() as progress:
         completed = model.complete(
-            pixels, mask=observable, count=count, seed=seed, device=device, tell=progress.tell
+            pixels, mask=mask, count=options.count, seed=options.seed, device=options.device, tell=progress.tell
         )
     write_completions(completed, pixels, observed, names, places)
-    if not quiet:
-        say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")
-
-
-REFUSED_ENDINGS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
-"""Endings of file names that are no folder's, and that nothing is written as."""
+    options.say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")
 
 
 def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force: bool) -> list[Path]:
-    """Return the files or the folder to write samples to.
+    """Return the files or the folder to write samples to: what `--out` names, or the usual files.
 
     Raises `RunError` if something is there already that may not be replaced, or if points would need a folder.
-
-    Args:
-        out: The file or folder that `--out` names; None: the usual ones.
-        usual: The usual files.
-        space: The space of the samples.
-        force: Whether what is there may be replaced.
     """
-    if out is not None and out.suffix.lower() in REFUSED_ENDINGS:
+    if out is not None and out.suffix.lower() in (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt"):
         raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
     if out is not None and not _ending(out) and not space.is_image:
         raise RunError(
@@ -200,29 +178,28 @@ def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force
     return places
 
 
-def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Sequence[Path]) -> None:
-    """Write samples; `target` loads what points are drawn on."""
+def write_samples(samples: Dataset, model: Model, places: Sequence[Path]) -> None:
+    """Write samples of a model; points are drawn on its data, or on themselves if these are not at hand."""
 
     def picture() -> Image.Image:
-        return samples_picture(samples, samples if samples.space.is_image else target(), 10)
+        target = samples
+        if not samples.space.is_image:
+            with suppress(CswfError):
+                target = model.data()
+        return samples_picture(samples, target, 10)
 
     labels = samples.conditions.labels
     classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
     names = classes or ["sample"] * len(samples)
-    _write(samples, names, lambda: archive(samples, None), picture, places)
+    _write(samples, names, None, picture, places)
 
 
 def write_completions(
     completed: Dataset, images: Tensor, observed: Observation, names: Sequence[str], places: Sequence[Path]
 ) -> None:
-    """Write completions of images.
+    """Write completions (each with the number of its image) of images (m×C×H×W bytes) with these names.
 
-    Args:
-        completed: The completions, each with the number of its image.
-        images: The images: m×C×H×W bytes.
-        observed: What was seen of each image.
-        names: Name of each image.
-        places: Files or folder to write.
+    `observed` is what was seen of each image.
     """
     origin = completed.conditions.origin
     assert origin is not None
@@ -234,14 +211,13 @@ def write_completions(
         conditions = attrs.evolve(completed.conditions, origin=-1 - origin)
         return completions_picture(attrs.evolve(completed, conditions=conditions), data, each, 50)
 
-    named = [names[image] for image in origin.tolist()]
-    _write(completed, named, lambda: archive(completed, each), picture, places)
+    _write(completed, [names[image] for image in origin.tolist()], each, picture, places)
 
 
 def _write(
     samples: Dataset,
     names: Sequence[str],
-    arrays: Callable[[], bytes],
+    observed: Observation | None,
     picture: Callable[[], Image.Image],
     places: Sequence[Path],
 ) -> None:
@@ -250,7 +226,8 @@ def _write(
         ending = _ending(place)
         make_folder(place.parent if ending else place)
         if ending:
-            write_durably(place, arrays() if ending == ".npz" else pictures.png(picture()))
+            content = archive(samples, observed) if ending == ".npz" else pictures.png(picture())
+            write_durably(place, content)
             continue
         for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):
             pixels = image.permute(1, 2, 0).numpy()
@@ -282,18 +259,20 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
         say_json(json.loads(header.text()))
     else:
         say_facts(_describe(header, path))
-    if check:
-        if header.complete:
-            load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
-        elif wrong := find_damage(file.parent, header.files):
-            raise RunError(*wrong)
-        for _ in saved_steps(file.parent, header):
-            pass  # what does not fit the header is refused
-        if not as_json:
-            more = "" if header.fitted is None else f" and {header.fitted.file}"
-            say(f"checked: all {len(header.shards)} shards{more} are as they were written")
-            if header.complete:
-                say("checked: plugins draw the directions of the run")
+    if not check:
+        return
+    if header.complete:
+        load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
+    elif wrong := find_damage(file.parent, header.files):
+        raise RunError(*wrong)
+    for _ in saved_steps(file.parent, header):
+        pass  # what does not fit the header is refused
+    if as_json:
+        return
+    more = "" if header.fitted is None else f" and {header.fitted.file}"
+    say(f"checked: all {len(header.shards)} shards{more} are as they were written")
+    if header.complete:
+        say("checked: plugins draw the directions of the run")
 
 
 def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
@@ -301,6 +280,7 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
     data = header.data
     tables = header.tables
     cost = header.cost
+    requests, command = _requests(header, path)
     shape = "×".join(map(str, data.shape))
     stages = header.stages
     saved = sum(shard.steps for shard in header.shards)
@@ -315,12 +295,12 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
         "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
         "complete": "yes" if header.complete else "no: its run was stopped, `cswf resume` goes on with it",
         "data": f"{_plugin(header, 'data')}, {data.samples:,} samples of {shape}, SHA-256 {data.sha256[:12]}…",
-        "condition": f"{_plugin(header, 'condition')}: {_requests(header)}",
+        "condition": f"{_plugin(header, 'condition')}: {requests}",
         "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
         "tables": f"of {saved:,} steps, {numbers}{share}{every}",
         "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards{more}",
         "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
-        "try": _try(header, path),
+        "try": command,
     }
 
 
@@ -332,35 +312,24 @@ def _plugin(header: ModelHeader, key: str) -> str:
         return "unknown"
 
 
-def _requests(header: ModelHeader) -> str:
-    """Return what can be asked of a model, in words."""
-    asks = header.condition.asks
-    classes = header.data.classes
+def _requests(header: ModelHeader, path: Path) -> tuple[str, str]:
+    """Return what can be asked of a model, in words, and a command to try on it."""
+    condition = header.condition
+    classes = header.data.classes if "labels" in condition.asks else ()
+    command = f"cswf sample {path} --count 100"
     kinds: list[str] = []
-    if "labels" in asks:
+    if "labels" in condition.asks:
         kinds.append(f"classes {listed(classes)}")
-    if "vectors" in asks:
-        pairs = zip(header.condition.low, header.condition.high, strict=True)
+    if classes:
+        command += f" --label {classes[-1]}"
+    if "vectors" in condition.asks:
+        pairs = list(zip(condition.low, condition.high, strict=True))
         ranges = ", ".join(f"{low:.3g} … {high:.3g}" for low, high in pairs)
-        kinds.append(
-            f"vectors of {header.condition.length} numbers" + (f" (the data's: {ranges})" if ranges else "")
-        )
-    if "image" in asks:
-        kinds.append(
-            "an image of which a part is seen" + ("" if header.condition.shared else ", another of each")
-        )
-    return " and ".join(kinds) or "nothing can be asked for"
-
-
-def _try(header: ModelHeader, path: Path) -> str:
-    """Return a command to try on a model."""
-    if "image" in header.condition.asks:
-        return f"cswf inpaint {path} IMAGE.png"
-    more = ""
-    if "labels" in header.condition.asks and header.data.classes:
-        more = f" --label {header.data.classes[-1]}"
-    elif "vectors" in header.condition.asks:
-        pairs = zip(header.condition.low, header.condition.high, strict=True)
-        middle = [f"{(low + high) / 2:.3g}" for low, high in pairs] or ["0"] * header.condition.length
-        more = f" --vector={','.join(middle)}"
-    return f"cswf sample {path} --count 100{more}"
+        span = f" (the data's: {ranges})" if ranges else ""
+        kinds.append(f"vectors of {condition.length} numbers{span}")
+        middle = [f"{(low + high) / 2:.3g}" for low, high in pairs] or ["0"] * condition.length
+        command += "" if classes else f" --vector={','.join(middle)}"
+    if "image" in condition.asks:
+        kinds.append("an image of which a part is seen" + ("" if condition.shared else ", another of each"))
+        command = f"cswf inpaint {path} IMAGE.png"
+    return " and ".join(kinds) or "nothing can be asked for", command

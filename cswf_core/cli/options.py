@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from click import argument, option
 from click.shell_completion import CompletionItem
 
 from cswf_core.cli import deferred
@@ -21,6 +23,11 @@ LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+PATH = click.Path(path_type=Path)
+
+flag = partial(option, is_flag=True)
+"""Declares an option without a value."""
 
 TRACEBACK = "CSWF_TRACEBACK"
 """Environment variable that, with any value but 0, does what --traceback does."""
@@ -113,8 +120,8 @@ def _recipes(registry: Any) -> dict[str, str]:
 
 
 complete_recipes = _completing(_recipes, files=True)
-recipe = click.argument("recipe", shell_complete=complete_recipes)
-overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+recipe = argument("recipe", shell_complete=complete_recipes)
+overrides = argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 
 
 class WholeNumber(click.IntRange):
@@ -133,14 +140,14 @@ class WholeNumber(click.IntRange):
         return super().convert(written, param, ctx)
 
 
-plugins_dir = click.option(
+plugins_dir = option(
     "--plugins-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     help="Also load the one-file plugins in this folder; may be given several times.",
 )
-json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-device = click.option(
+json = flag("--json", "as_json", help="Print JSON.")
+device = option(
     "--device",
     default="auto",
     show_default=True,
@@ -148,7 +155,7 @@ device = click.option(
     shell_complete=one_of("auto", "cpu", "cuda"),
     help="Where to compute.",
 )
-devices = click.option(
+devices = option(
     "--devices",
     metavar="N|all",
     help="Share the work between N devices, a process each: GPUs, or cores of the CPU.",
@@ -173,7 +180,7 @@ def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Plan with so much memory for as long as the command runs."""
+    """Plan with this much memory for as long as the command runs."""
     if value is None:
         return
     limit = bytes_of(value)
@@ -191,7 +198,7 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None)
     ctx.with_resource(memory_limited(limit))
 
 
-memory_limit = click.option(
+memory_limit = option(
     "--memory-limit",
     metavar="SIZE",
     expose_value=False,
@@ -207,25 +214,18 @@ def _accept_changed_plugins(ctx: click.Context, param: click.Parameter, value: b
         ctx.with_resource(import_module("cswf_core.recipe.provenance").accepting_changed_plugins())
 
 
-accept_changed_plugins = click.option(
+accept_changed_plugins = flag(
     "--accept-changed-plugins",
-    is_flag=True,
     expose_value=False,
     callback=_accept_changed_plugins,
     help="Go on although the code of a plugin has changed since.",
 )
-quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+quiet = flag("--quiet", help="Print nothing but errors.")
 
 
 def together(*chosen: Decorator) -> Decorator:
     """Return several options as one decorator, in the order in which help shows them."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(chosen):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda decorated, decorate: decorate(decorated), reversed(chosen), command)
 
 
 recipe_with_overrides = together(recipe, overrides)
@@ -233,12 +233,10 @@ listing = together(json, plugins_dir)
 computing = together(device, memory_limit, quiet)
 sharing = together(device, devices, memory_limit, quiet)
 going_on = together(accept_changed_plugins, plugins_dir)
-seed = click.option(
-    "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
-)
-replace = click.option("--force", is_flag=True, help="Replace files that are there.")
+seed = option("--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples.")
+replace = flag("--force", help="Replace files that are there.")
 
 
 def out(text: str) -> Decorator:
     """Return the option `--out`, a path."""
-    return click.option("--out", type=click.Path(path_type=Path), help=text)
+    return option("--out", type=PATH, help=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ from cswf_core.runs.screen import console, table
 if TYPE_CHECKING:
     from cswf_core.testing.outcome import Outcome
 
+Entry = Plugin | Watcher | Broken
+
 
 def list_plugins(plugins_dir: Sequence[Path], as_json: bool) -> None:
     """Do the work of `cswf plugins`: print a row for each plugin."""
@@ -33,7 +35,10 @@ def list_plugins(plugins_dir: Sequence[Path], as_json: bool) -> None:
     if as_json:
         say_json(rows)
         return
-    lines = [(row["kind"] or "?", row["name"], _from(row), row["status"], _summary(row)) for row in rows]
+    lines = []
+    for row in rows:
+        told = [row["error"]] if row["error"] else [text for text in (row["summary"], row["note"]) if text]
+        lines.append((row["kind"] or "?", row["name"], _from(row), row["status"], told))
     console().print(table(("kind", "name", "from", "status", "summary"), lines))
 
 
@@ -50,13 +55,11 @@ def show_plugin(name: str, plugins_dir: Sequence[Path], as_json: bool) -> None:
         _print(row)
 
 
-def _entries(registry: Registry) -> Iterator[Plugin | Watcher | Broken]:
-    yield from registry.plugins
-    yield from registry.watchers
-    yield from registry.broken
+def _entries(registry: Registry) -> list[Entry]:
+    return [*registry.plugins, *registry.watchers, *registry.broken]
 
 
-def _named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
+def _named(registry: Registry, name: str) -> list[Entry]:
     """Return what has a name, with or without its distribution; raise `PluginError` if nothing has."""
     distribution, _, bare = name.rpartition(":")
     alike = [entry for entry in _entries(registry) if entry.owner.name == bare]
@@ -68,7 +71,7 @@ def _named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
     return alike
 
 
-def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> dict[str, Any]:
+def _row(registry: Registry, entry: Entry) -> dict[str, Any]:
     """Return what the listing says about a plugin."""
     owner = entry.owner
     row: dict[str, Any] = {
@@ -124,7 +127,7 @@ def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
     return "ambiguous", f"two plugins have this name: write '{name}' for this one"
 
 
-def _details(entry: Plugin | Watcher | Broken) -> dict[str, Any]:
+def _details(entry: Entry) -> dict[str, Any]:
     """Return what is said only of a plugin that was asked for: its file, the SHA-256 of its code, its docs."""
     details: dict[str, Any] = {"file": None, "sha256": None, "sha256_of": None, "docs": ""}
     if isinstance(entry, Broken):
@@ -158,18 +161,12 @@ def _print(row: dict[str, Any]) -> None:
     if row["parameters"]:
         say("", "parameters")
     for each in row["parameters"]:
-        default = (
-            "required" if each["required"] else f"default {json.dumps(each['default'], ensure_ascii=False)}"
-        )
+        default = f"default {json.dumps(each['default'], ensure_ascii=False)}"
+        default = "required" if each["required"] else default
         limits = [f"{bound.replace('_', ' ')} {each[bound]:,}" for bound in fields.BOUNDS if bound in each]
         say(f"  {each['name']}: {'; '.join((each['type'], *limits, default))}")
         if each["help"]:
             say(*click.wrap_text(each["help"], 100, "      ", "      ").split("\n"))
-
-
-def _summary(row: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a plugin; else what it is, and below that what is to be known of its name."""
-    return [row["error"]] if row["error"] else [line for line in (row["summary"], row["note"]) if line]
 
 
 def _from(row: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from cswf_core.cli import options
+from cswf_core.cli.options import command
 from cswf_core.nodes import Mapping, Problem, Scalar
 from cswf_core.plugins import Registry
 from cswf_core.recipe import known_recipes, load_recipe
@@ -21,21 +21,19 @@ from cswf_core.scaffold import names_of, new_package
 
 def check(recipe: str, overrides: tuple[str, ...], plugins_dir: tuple[Path, ...]) -> None:
     """Do the work of `cswf check`."""
-    loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
-    say(f"{loaded.name}: fine")
+    say(f"{load_recipe(recipe, overrides, plugins_dir=plugins_dir).name}: fine")
 
 
 def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Do the work of `cswf show`."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     if as_json:
-        whole = {"recipe": loaded.resolved(), "origins": origin_of_every_value(loaded)}
-        say_json(whole)
-    else:
-        say(*with_origins(loaded).rstrip("\n").split("\n"))
-        if loaded.variants:
-            sweep = options.command(f"cswf sweep {recipe}")
-            say(f"# variants, run by {sweep}: {'; '.join(loaded.variants)}")
+        say_json({"recipe": loaded.resolved(), "origins": origin_of_every_value(loaded)})
+        return
+    say(*with_origins(loaded).rstrip("\n").split("\n"))
+    if loaded.variants:
+        sweep = command(f"cswf sweep {recipe}")
+        say(f"# variants, run by {sweep}: {'; '.join(loaded.variants)}")
 
 
 def cite(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
@@ -53,13 +51,8 @@ def recipes(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     rows = [_described(name, source) for name, source in known_recipes(registry).items()]
     for broken in registry.broken:
         if broken.owner.kind == "recipe":
-            row = {
-                "name": f"{broken.owner.distribution}:",
-                "description": "",
-                "path": "",
-                "error": broken.reason,
-            }
-            rows.append(row)
+            name = f"{broken.owner.distribution}:"
+            rows.append({"name": name, "description": "", "path": "", "error": broken.reason})
     if as_json:
         say_json(rows)
         return
@@ -72,12 +65,9 @@ def _described(name: str, source: RecipeFile) -> dict[str, Any]:
     problems: list[Problem] = []
     tree = source.read(problems)
     node = tree.get("description") if isinstance(tree, Mapping) else None
-    return {
-        "name": name,
-        "description": node.raw if isinstance(node, Scalar) else "",
-        "path": str(source),
-        "error": None if isinstance(tree, Mapping) else str(problems[0]),
-    }
+    description = node.raw if isinstance(node, Scalar) else ""
+    error = None if isinstance(tree, Mapping) else str(problems[0])
+    return {"name": name, "description": description, "path": str(source), "error": error}
 
 
 def schema(plugins_dir: tuple[Path, ...]) -> None:
@@ -92,11 +82,11 @@ def new(kind: str, name: str, folder: Path | None) -> None:
     for path in new_package(names, place):
         say(str(path))
     say("", "Next:")
-    for command in (
+    for step in (
         f"cd {shlex.quote(str(place))}",
         "pip install --editable '.[dev]'",
         "pytest",
         f"cswf run {name}.yaml",
         f"cswf plugins check {name}",
     ):
-        say(f"  {command}")
+        say(f"  {step}")

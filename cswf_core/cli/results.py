@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cswf_core.errors import CswfError, RunError
 from cswf_core.plugins import Registry
@@ -21,17 +22,21 @@ from cswf_core.scores.tables import Format, ScoreTable, score_table
 def table(
     runs: tuple[Path, ...],
     format: Format,
-    scores: tuple[str, ...],
-    against: str | None,
     bibtex: bool,
     out: Path | None,
     force: bool,
     plugins_dir: tuple[Path, ...],
+    **columns: Any,
 ) -> None:
-    """Do the work of `cswf table`."""
-    _refuse_replacing(out, force=force)
+    """Do the work of `cswf table`; its columns are the `scores`, `against` a split."""
+    if out is not None:
+        _require_file(out)
+        if out.exists() and not force:
+            raise RunError(f"{out} is there already; give another --out, or --force to replace it")
+        if not out.parent.is_dir():
+            raise RunError(f"{out.parent} is no folder; --out names a file in one")
     scored, told = read_scored(runs)
-    made = score_table(scored, scores, against or "", told)
+    made = score_table(scored, columns["scores"], columns["against"] or "", told)
     for sentence in dict.fromkeys(made.warnings()):
         complain(sentence)
     works = _works(made, plugins_dir) if bibtex or format in ("latex", "json") else []
@@ -43,16 +48,10 @@ def table(
         say(f"see {out}")
 
 
-def _refuse_replacing(out: Path | None, *, force: bool) -> None:
-    """Raise `RunError` if a file would be replaced and nobody wants that, or cannot be made."""
-    if out is None:
-        return
+def _require_file(out: Path) -> None:
+    """Raise `RunError` if something else than a file is where one is to be written."""
     if out.exists() and not out.is_file():
         raise RunError(f"{out} is {'a folder' if out.is_dir() else 'no plain file'}; --out names a file")
-    if out.exists() and not force:
-        raise RunError(f"{out} is there already; give another --out, or --force to replace it")
-    if not out.parent.is_dir():
-        raise RunError(f"{out.parent} is no folder; --out names a file in one")
 
 
 def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
@@ -66,10 +65,9 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
                 raise RunError("it has no recipe.yaml")
             recipes.append(load_recipe(path, registry=registry))
         except CswfError as error:
+            uncited = "the works behind it are not cited, as its recipe cannot be read"
             first = str(error).split("\n")[0]
-            complain(
-                f"{group.first.path}: the works behind it are not cited, as its recipe cannot be read: {first}"
-            )
+            complain(f"{group.first.path}: {uncited}: {first}")
     scores = [made.firsts[name].first for name in made.names]
     metrics = []
     for written in dict.fromkeys(json.dumps(score.parameters or {"use": score.metric}) for score in scores):
@@ -80,21 +78,17 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
 
 def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Do the work of `cswf report`."""
-    runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
-    alone = len(runs) == 1
-    page = out if out is not None else runs[0] / "report.html" if alone else Path("report.html")
-    beside = page.parent.resolve() == runs[0].resolve()
-    content = single(runs[0], beside=beside) if alone else compare(runs)
-    if page.exists() and not page.is_file():
-        raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
+    folders: list[Path] = []
+    for run in runs:  # of a sweep, all its runs
+        swept = run.glob("*/run.json") if (run / "sweep.json").is_file() else ()
+        folders += sorted(path.parent for path in swept) or [run]
+    alone = len(folders) == 1
+    usual = folders[0] / "report.html" if alone else Path("report.html")
+    page = usual if out is None else out
+    beside = page.parent.resolve() == folders[0].resolve()
+    content = single(folders[0], beside=beside) if alone else compare(folders)
+    _require_file(page)
     if page.exists() and not force and not is_report(page):
         raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
     RunFolder(page.parent).write(page.name, content)
     say(f"see {page}")
-
-
-def _runs_of_sweep(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of a sweep's runs; none if the folder is not a sweep's."""
-    if not (folder / "sweep.json").is_file():
-        return ()
-    return tuple(sorted(path.parent for path in folder.glob("*/run.json")))

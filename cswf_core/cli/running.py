@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from cswf_core.cli import options
+from cswf_core.cli.options import command
 from cswf_core.cli.signals import leave_lost_terminal
-from cswf_core.cli.terminal import on_ranks, prepare, show_scores
+from cswf_core.cli.terminal import Execution, prepare, show_scores
 from cswf_core.errors import LostRankError, RoomError, RunError, excerpt
 from cswf_core.numbers import whole_number
 from cswf_core.ranks import Ranks
@@ -21,7 +22,7 @@ from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.runs.screen import FlowProgress, WorkProgress, console, table
+from cswf_core.runs.screen import FlowProgress, console, table
 from cswf_core.scores.replicas import Group
 from cswf_core.session import run as runs
 from cswf_core.session.devices import follow, is_rank
@@ -33,27 +34,25 @@ def run(
     recipe: str,
     overrides: tuple[str, ...],
     out: Path | None,
-    device: str,
-    devices: str | None,
-    quiet: bool,
     force: bool,
     resume: bool,
     seeds: int | None,
-    plugins_dir: tuple[Path, ...],
+    **options: Any,
 ) -> int | None:
     """Do the work of `cswf run`."""
+    execution = Execution(**options)
     if seeds is not None:
         if resume:
             raise RunError("--seeds goes on by itself with what --out lacks: leave out --resume")
-        if devices is not None or is_rank():
+        if execution.devices is not None or is_rank():
             raise RunError(
                 "--seeds runs on one device, one seed after the other: leave out --devices and torchrun"
             )
-        trials = plan_seeds(recipe, overrides, seeds, plugins_dir=plugins_dir)
-        _run_trials(trials, "seeds", out, device=device, quiet=quiet, force=force)
+        trials = plan_seeds(recipe, overrides, seeds, plugins_dir=execution.plugins_dir)
+        _run_trials(trials, "-seeds", out, force, execution)
         return None
-    loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
-    choose_device(device)
+    loaded = load_recipe(recipe, overrides, plugins_dir=execution.plugins_dir)
+    choose_device(execution.device)
     if resume and (out is None or force):
         raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
     before = RunFolder(out) if resume and out is not None else None
@@ -62,136 +61,112 @@ def run(
         RunFolder(out).refuse_if_taken(force=force or going_on, reading=loaded.path)
 
     def lead(ranks: Ranks, device: str) -> None:
-        prepare(quiet=quiet)
-        if not quiet:
-            _introduce(loaded)
-            if loaded.variants:
-                sweep = options.command(f"cswf sweep {recipe}")
-                say(f"this runs the recipe itself; {sweep} runs its {len(loaded.variants)} variants")
-        folder = _results_folder(_folder_name(loaded), out, force=force)
+        execution.say(_introduction(loaded))
+        if loaded.variants:
+            sweep = command(f"cswf sweep {recipe}")
+            execution.say(f"this runs the recipe itself; {sweep} runs its {len(loaded.variants)} variants")
+        folder = _results_folder(loaded, "", out, force=force)
         try:
             if resume and folder.begun:
-                _resume(loaded, folder, device=device, quiet=quiet, ranks=ranks)
+                _resume(loaded, folder, device, ranks, execution)
             else:
                 begin = partial(runs.launch, loaded, folder, device=device, force=force or resume, ranks=ranks)
-                _show_run(begin, folder, quiet=quiet)
+                _show_run(begin, folder, execution)
         finally:
             folder.withdraw()
-        if not quiet:
-            _point_to_results(folder)
+        execution.say(_results(folder))
 
-    return on_ranks(devices, device, before, lead=lead, follow=partial(follow, loaded))
+    return execution.on_ranks(before, lead=lead, follow=partial(follow, loaded))
 
 
-def resume(
-    run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: tuple[Path, ...]
-) -> int | None:
+def resume(run: Path, **options: Any) -> int | None:
     """Do the work of `cswf resume`."""
+    execution = Execution(**options)
     folder = RunFolder(run)
     if not folder.begun:
         raise RunError(f"{run} has no run that was begun: it lacks recipe.yaml or run.json")
-    loaded = load_recipe(folder.file("recipe.yaml"), plugins_dir=plugins_dir)
-    choose_device(device)
+    loaded = load_recipe(folder.file("recipe.yaml"), plugins_dir=execution.plugins_dir)
+    choose_device(execution.device)
 
     def lead(ranks: Ranks, device: str) -> None:
-        prepare(quiet=quiet)
-        if not quiet:
-            _introduce(loaded)
-        _resume(loaded, folder, device=device, quiet=quiet, ranks=ranks)
-        if not quiet:
-            _point_to_results(folder)
+        execution.say(_introduction(loaded))
+        _resume(loaded, folder, device, ranks, execution)
+        execution.say(_results(folder))
 
-    return on_ranks(devices, device, folder, lead=lead, follow=partial(follow, loaded))
+    return execution.on_ranks(folder, lead=lead, follow=partial(follow, loaded))
 
 
 def update(
-    run: Path,
-    data: str,
-    steps: int | None,
-    schedule: str | None,
-    out: Path | None,
-    device: str,
-    devices: str | None,
-    quiet: bool,
-    force: bool,
-    plugins_dir: tuple[Path, ...],
+    run: Path, data: str, steps: int | None, schedule: str | None, out: Path | None, force: bool, **options: Any
 ) -> int | None:
     """Do the work of `cswf update`."""
+    execution = Execution(**options)
     if steps is not None and schedule is not None:
         raise RunError("--steps and --schedule are two ways to say the same; give one of them")
     before = RunFolder(run)
-    earlier = read_predecessor(before, plugins_dir)
-    recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
+    earlier = read_predecessor(before, execution.plugins_dir)
+    recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=execution.plugins_dir)
     refuse_changed_plugins(recipe, earlier.plugins, str(run))
-    planned = _steps(schedule) if schedule is not None else steps
+    planned = steps if schedule is None else _steps(schedule)
     updated = with_arrival(recipe, choose_data(data, recipe.registry, earlier.shape), planned)
-    choose_device(device)
+    choose_device(execution.device)
     if out is not None:  # before ranks are started
         RunFolder(out).refuse_if_taken(force=force, reading=recipe.path)
 
     def lead(ranks: Ranks, device: str) -> None:
-        prepare(quiet=quiet)
         for sentence in earlier.lost:
             complain(f"lost: {sentence}")
         folder = _folder_of_update(run) if out is None else RunFolder(out)
 
         def work(recipe: Recipe, earlier: Predecessor) -> None:
-            begin = partial(runs.launch, recipe, folder, device=device, force=force, ranks=ranks)
-            _show_run(partial(begin, predecessor=earlier), folder, quiet=quiet)
+            begin = partial(earlier.launch_next, recipe, folder, device=device, force=force, ranks=ranks)
+            _show_run(begin, folder, execution)
 
         try:
-            if not quiet:
-                _introduce(updated)
-                _introduce_update(updated, earlier, run, saves=recipe.model.save)
-            _with_room(work, updated, earlier, ranks, tell=not quiet)
+            execution.say(_introduction(updated), *_introduction_of_update(updated, earlier, run))
+            if recipe.model.save:
+                execution.say("no model is saved: the maps of the steps before are in that of the earlier run")
+            _with_room(work, updated, earlier, ranks, execution.say)
         finally:
             folder.withdraw()
-        if not quiet:
-            _point_to_results(folder)
+        execution.say(_results(folder))
 
     def follow_update(ranks: Ranks, device: str) -> None:
         def work(recipe: Recipe, earlier: Predecessor) -> None:
             follow(recipe, ranks, device, earlier.counts)
 
-        _with_room(work, updated, earlier, ranks, tell=False)
+        _with_room(work, updated, earlier, ranks, lambda _: None)
 
-    return on_ranks(devices, device, None, lead=lead, follow=follow_update)
+    return execution.on_ranks(None, lead=lead, follow=follow_update)
 
 
-def sweep(
-    recipe: str,
-    overrides: tuple[str, ...],
-    out: Path | None,
-    device: str,
-    quiet: bool,
-    force: bool,
-    plugins_dir: tuple[Path, ...],
-) -> None:
+def sweep(recipe: str, overrides: tuple[str, ...], out: Path | None, force: bool, **options: Any) -> None:
     """Do the work of `cswf sweep`."""
-    trials = plan(recipe, overrides, plugins_dir=plugins_dir)
-    _run_trials(trials, "sweep", out, device=device, quiet=quiet, force=force)
+    execution = Execution(**options)
+    trials = plan(recipe, overrides, plugins_dir=execution.plugins_dir)
+    _run_trials(trials, "-sweep", out, force, execution)
 
 
 def _run_trials(
-    trials: Sequence[Trial], kind: str, out: Path | None, *, device: str, quiet: bool, force: bool
+    trials: Sequence[Trial], ending: str, out: Path | None, force: bool, execution: Execution
 ) -> None:
-    """Run trials that are not done yet, in `out` or in runs/NAME-KIND, and compare their results."""
+    """Run trials that are not done yet, in `out` or in runs/NAME with an ending, and compare their results."""
+    device = execution.device
     choose_device(device)
-    prepare(quiet=quiet)
-    folder = _results_folder(f"{_folder_name(trials[0].recipe)}-{kind}", out, force=force)
+    prepare(quiet=execution.quiet)
+    folder = _results_folder(trials[0].recipe, ending, out, force=force)
     swept = Sweep(trials, folder)
 
     def work(recipe: Recipe, folder: RunFolder) -> None:
         if folder.begun:
-            _resume(recipe, folder, device=device, quiet=quiet)
+            _resume(recipe, folder, device, None, execution)
         else:
-            _show_run(partial(runs.launch, recipe, folder, device=device, force=True), folder, quiet=quiet)
+            _show_run(partial(runs.launch, recipe, folder, device=device, force=True), folder, execution)
 
     try:
         with swept.claimed(force=force):
-            if not quiet:
-                _introduce(trials[0].recipe)
-            swept.run(work, (lambda _: None) if quiet else say)
+            execution.say(_introduction(trials[0].recipe))
+            swept.run(work, execution.say)
             swept.draw()
             groups = swept.summarise()
     except KeyboardInterrupt:
@@ -200,51 +175,55 @@ def _run_trials(
         raise
     finally:
         folder.withdraw()
-    if not quiet:
+    if not execution.quiet:
         _show_trials(swept.rows(), groups)
         say(f"see {folder.file('sweep.png')}")
 
 
-def _introduce(recipe: Recipe) -> None:
-    """Print what a recipe is for."""
-    say(f"{recipe.name}: {recipe.description}".rstrip(": "))
+def _introduction(recipe: Recipe) -> str:
+    """Return what a recipe is for."""
+    return f"{recipe.name}: {recipe.description}".rstrip(": ")
 
 
-def _resume(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, ranks: Ranks | None = None) -> None:
+def _results(folder: RunFolder) -> str:
+    """Return where the page and the pictures of a run are."""
+    made = [folder.file(name) for name in ("report.html", "samples.png", "completions.png")]
+    return f"see {', '.join(str(path) for path in made if path.exists())}"
+
+
+def _resume(recipe: Recipe, folder: RunFolder, device: str, ranks: Ranks | None, execution: Execution) -> None:
     """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
     if folder.done:
         runs.require_recipe(folder, recipe)
         runs.settle(folder)
-        if not quiet:
-            say(f"{folder.path} is done: there is nothing left to do")
+        execution.say(f"{folder.path} is done: there is nothing left to do")
         return
 
     def tell_start(step: int, lost: Sequence[str]) -> None:
         for sentence in lost:
             complain(f"lost: {sentence}")
-        if not quiet:
-            anew = "beginning anew: there is no checkpoint to go on from"
-            say(f"going on from step {step:,}" if step else anew)
+        anew = "beginning anew: there is no checkpoint to go on from"
+        execution.say(f"going on from step {step:,}" if step else anew)
 
     work = partial(runs.resume, recipe, folder, device=device, announce=tell_start, ranks=ranks)
-    _show_run(work, folder, quiet=quiet)
+    _show_run(work, folder, execution)
 
 
-def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
+def _show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, execution: Execution) -> None:
     """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
-    flowing = [] if quiet else [FlowProgress()]
-    evaluating = WorkProgress(silent=quiet)
-    try:
-        facts = work(observers=flowing, tell=evaluating.tell)
-    except (KeyboardInterrupt, LostRankError):
-        leave_lost_terminal()
-        _say_how_to_go_on(folder)
-        raise
-    finally:
-        evaluating.close()
-        for progress in flowing:
-            progress.close()
-    if not quiet:
+    with ExitStack() as stack:
+        flowing = [] if execution.quiet else [stack.enter_context(closing(FlowProgress()))]
+        evaluating = stack.enter_context(execution.progress())
+        try:
+            facts = work(observers=flowing, tell=evaluating.tell)
+        except (KeyboardInterrupt, LostRankError):
+            leave_lost_terminal()
+            if folder.begun:
+                steps = [entry.step for entry in CheckpointFolder(folder.file("checkpoints")).listed()]
+                start = f"step {max(steps):,}" if steps else "its beginning, as it had no checkpoint yet"
+                complain(f"{command(f'cswf resume {folder.path}')} goes on from {start}")
+            raise
+    if not execution.quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
         scores = folder.read_json("metrics.json")
         if not isinstance(scores, dict):
@@ -260,47 +239,23 @@ def _show_trials(rows: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> 
     for row, own in zip(rows, scores, strict=True):
         numbers = ["" if own.get(name) is None else f"{own[name]:.4g}" for name in metrics]
         lines.append([row["label"], f"{row['seconds'] or 0:.1f}", *numbers])
-    lines += [_mean(group, metrics) for group in groups if len(group.runs) > 1]
+    for group in groups:
+        if len(group.runs) > 1:
+            summaries = map(group.summaries.get, metrics)
+            means = ["" if each is None else str(each.printed(each.deviation)) for each in summaries]
+            lines.append([f"{group.label}: mean ± deviation of {len(group.runs)} seeds", "", *means])
     screen = console()
     if not screen.is_terminal:
         screen.width = 1000
     screen.print(table(["run", "seconds", *metrics], lines, others="right"))
 
 
-def _mean(group: Group, metrics: Sequence[str]) -> list[str]:
-    """Return the line of a group of seeds: mean ± standard deviation of each metric."""
-    numbers = []
-    for name in metrics:
-        summary = group.summaries.get(name)
-        numbers.append("" if summary is None else str(summary.printed(summary.deviation)))
-    return [f"{group.label}: mean ± deviation of {len(group.runs)} seeds", "", *numbers]
-
-
-def _point_to_results(folder: RunFolder) -> None:
-    """Say where the page and the pictures of a run are."""
-    made = [folder.file(name) for name in ("report.html", "samples.png", "completions.png")]
-    say(f"see {', '.join(str(path) for path in made if path.exists())}")
-
-
-def _say_how_to_go_on(folder: RunFolder) -> None:
-    """Say what an interrupted run has left."""
-    if not folder.begun:
-        return
-    steps = [entry.step for entry in CheckpointFolder(folder.file("checkpoints")).listed()]
-    start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
-    complain(f"{options.command(f'cswf resume {folder.path}')} goes on {start}")
-
-
-def _folder_name(recipe: Recipe) -> str:
-    """Return a recipe's name in letters that are good for a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
-
-
-def _results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
+def _results_folder(recipe: Recipe, ending: str, out: Path | None, *, force: bool) -> RunFolder:
     """Return the folder for the results: `out`, or below runs/ a new one, or with `force` the first one."""
-    if out is None and not force:
-        return RunFolder.fresh(Path("runs"), name)
-    return RunFolder(out if out is not None else Path("runs") / name)
+    if out is not None:
+        return RunFolder(out)
+    name = (re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run") + ending
+    return RunFolder(Path("runs") / name) if force else RunFolder.fresh(Path("runs"), name)
 
 
 def _with_room(
@@ -308,8 +263,7 @@ def _with_room(
     recipe: Recipe,
     earlier: Predecessor,
     ranks: Ranks,
-    *,
-    tell: bool,
+    tell: Callable[[str], object],
 ) -> None:
     """Do the work; if there is no room for new classes, make some, and count all data along new directions."""
     try:
@@ -317,30 +271,28 @@ def _with_room(
         return
     except RoomError as error:
         needed = error.needed
-        roomy = with_room(recipe, error.needed)
+        roomy = with_room(recipe, needed)
         if roomy is None:
             raise
     ranks.forget()  # with the error, the last that holds the first flow and its memory
-    if tell:
-        say(f"no room for the new classes: condition.room becomes {needed}, and all data are counted")
+    tell(f"no room for the new classes: condition.room becomes {needed}, and all data are counted")
     work(roomy, attrs.evolve(earlier, counts=None))
 
 
-def _introduce_update(updated: Recipe, earlier: Predecessor, run: Path, *, saves: bool) -> None:
-    """Print where the update begins, and what it cannot do."""
+def _introduction_of_update(updated: Recipe, earlier: Predecessor, run: Path) -> list[str]:
+    """Return where the update begins, and what it cannot do."""
     assert updated.online is not None
+    sets = updated.online.sets
     if earlier.counts is None:
-        say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
-    else:
-        step = earlier.facts["steps_done"]
-        known = earlier.counts.samples
-        say(f"going on from step {step:,}; {known:,} samples have been counted before")
-        last = updated.online.steps_after(len(updated.arrivals) - 1)
-        if isinstance(last, int) and len(updated.arrivals) > 1 and updated.online.sets < last:
-            counted = f"{run} has counts along {updated.online.sets} sets of directions, used in turn"
-            say(f"note: {counted}; for more sets, update the run that it was made from")
-    if saves:
-        say("no model is saved: the maps of the steps before are in that of the earlier run")
+        return [f"{run} has kept no counts of its data: these are counted once, along {sets} sets"]
+    step = earlier.facts["steps_done"]
+    known = earlier.counts.samples
+    lines = [f"going on from step {step:,}; {known:,} samples have been counted before"]
+    last = updated.online.steps_after(len(updated.arrivals) - 1)
+    if isinstance(last, int) and len(updated.arrivals) > 1 and sets < last:
+        counted = f"{run} has counts along {sets} sets of directions, used in turn"
+        lines.append(f"note: {counted}; for more sets, update the run that it was made from")
+    return lines
 
 
 def _folder_of_update(run: Path) -> RunFolder:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
-from cswf_core.cli.terminal import prepare, show_scores
+from cswf_core.cli.terminal import Execution, prepare, show_scores
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Comparing, Evaluation, evaluate
 from cswf_core.evaluation.evaluate import compare as compare_samples
@@ -21,21 +21,21 @@ from cswf_core.interfaces import Dataset
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
+from cswf_core.recipe import Choice, Recipe, choose, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, say_json
 from cswf_core.runs.samples import samples_picture
 from cswf_core.runs.scores import mapping
-from cswf_core.runs.screen import WorkProgress, console, table, words
+from cswf_core.runs.screen import console, table, words
 from cswf_core.scores.replicas import groups
 from cswf_core.scores.tables import Format, document_table
 from cswf_core.session.run import refresh_report, write_features, write_scores
 
 
 @attrs.frozen(kw_only=True)
-class Scoring:
-    """What a person asks for; None: what the task says."""
+class Scoring(Execution):
+    """How samples are scored, and against what; None: what the task says."""
 
     against: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -49,18 +49,23 @@ class Scoring:
     seed: int | None
     no_copy_check: bool
 
+    def read(self, path: Path, kind: str = "batched") -> Generated:
+        """Return the samples at a path."""
+        return read(path, kind, self.plugins_dir, self.reading)
+
     @property
     def reading(self) -> Reading:
         """How folders of pictures and .npz files are read."""
         return Reading(self.limit, self.resize, self.rgb)
 
-    def with_copying(self, task: Task, registry: Registry, *recipes: Recipe | None) -> Task:
-        """Return a task that looks for copies too, unless somebody or one of the recipes says not to."""
-        allowed = all(recipe is None or recipe.evaluation.copying for recipe in recipes)
-        return task.with_copying(registry) if allowed and not self.no_copy_check else task
+    def chosen(self, registry: Registry) -> list[Choice]:
+        """Return the metrics that are named."""
+        return [choose(registry, "metric", text, "--metric") for text in self.metrics]
 
-    def adjust(self, task: Task) -> Task:
-        """Return a task with what was asked for."""
+    def adjust(self, task: Task, registry: Registry, *recipes: Recipe | None) -> Task:
+        """Return a task with what was asked for; copies are looked for unless it or a recipe says not to."""
+        if not self.no_copy_check and all(recipe is None or recipe.evaluation.copying for recipe in recipes):
+            task = task.with_copying(registry)
         named = {"samples": self.count, "weights": self.weights, "seed": self.seed}
         changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         download = task.download and not self.no_download
@@ -73,45 +78,36 @@ def eval(
     out: Path | None,
     save_features: bool,
     form: Format | None,
-    device: str,
-    quiet: bool,
     as_json: bool,
-    plugins_dir: tuple[Path, ...],
-    **scoring: Any,
+    **options: Any,
 ) -> None:
     """Do the work of `cswf eval`."""
-    wanted = Scoring(**scoring)
-    chosen_device = choose_device(device)
-    prepare(quiet=quiet)
-    generated = read(path, kind, plugins_dir, wanted.reading)
+    wanted = Scoring(**options)
+    device = choose_device(wanted.device)
+    prepare(quiet=wanted.quiet)
+    generated = wanted.read(path, kind)
     folder, source = _folder(generated, out)
     if not folder.path.is_dir():
         folder.make()  # a place that cannot be written to is told before anything is computed
         click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
-    facts = None if generated.run is None else RunFolder(generated.run).facts()
-    with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, wanted, plugins_dir)
-    task = wanted.adjust(task)
-    samples = generated.samples
-    notes = list(generated.notes)
-    if task.data is not None:  # a run's labels count its own classes
-        samples = attrs.evolve(samples, classes=task.data.classes)
-    real = task.references[0].samples if task.data is None else task.data
-    samples = conform(samples, real, str(path), notes)
-    task.check(samples)
-    with closing(WorkProgress(silent=quiet)) as progress:
+    registry = Registry.discover(wanted.plugins_dir)
+    with memory_limited(_limit(generated)):
+        recipe, task = _task(generated, wanted, registry)
+    task = wanted.adjust(task, registry, recipe)
+    samples, real, notes = _conformed(generated, recipe, task)
+    with wanted.progress() as progress:
         evaluation = evaluate(
             samples,
             task,
             source=source,
-            device=chosen_device,
+            device=device,
             ending="_offline" if kind == "offline" else "",
             notes=notes,
             tell=progress.tell,
         )
-    _print(evaluation, "json" if as_json else form, quiet=quiet)
+    _print(evaluation, "json" if as_json else form, quiet=wanted.quiet)
     told = _save(evaluation, folder, samples, real, features=save_features)
-    if quiet:
+    if wanted.quiet:
         return
     if as_json or form is not None:  # what is printed may be read by a program
         for sentence in told:
@@ -150,9 +146,20 @@ def _is_of(folder: RunFolder, source: str) -> bool:
     return same and not folder.file("run.json").exists()
 
 
-def _task(generated: Generated, wanted: Scoring, plugins_dir: tuple[Path, ...]) -> Task:
-    registry = Registry.discover(plugins_dir)
-    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+def _limit(*several: Generated) -> int | None:
+    """Return the least memory that runs among these were planned with; None: no limit."""
+    facts = [RunFolder(each.run).facts() for each in several if each.run is not None]
+    return min((each.memory_limit for each in facts if each and each.memory_limit is not None), default=None)
+
+
+def _recipe(generated: Generated, registry: Registry) -> Recipe | None:
+    """Return the recipe of a run; None for samples of anything else."""
+    return None if generated.run is None else load_recipe(generated.run / "recipe.yaml", registry=registry)
+
+
+def _task(generated: Generated, wanted: Scoring, registry: Registry) -> tuple[Recipe | None, Task]:
+    """Return the recipe of a run, and the task for samples: against what is named, else the run's data."""
+    chosen = wanted.chosen(registry)
     if generated.run is None and not wanted.against:
         raise DataError(
             f"{generated.path} is not a run's folder; name what to compare with, such as --against cifar10"
@@ -160,7 +167,20 @@ def _task(generated: Generated, wanted: Scoring, plugins_dir: tuple[Path, ...]) 
     real = read_all_real(wanted.against, registry, wanted.reading)
     recipe = _recipe(generated, registry)
     task = Task.of_images(real, chosen, registry) if recipe is None else Task.of_run(recipe, real, chosen)
-    return wanted.with_copying(task, registry, recipe)
+    return recipe, task
+
+
+def _conformed(generated: Generated, recipe: Recipe | None, task: Task) -> tuple[Dataset, Dataset, list[str]]:
+    """Return samples in the form of those they are compared with, the latter, and notes on what was changed."""
+    samples = generated.samples
+    real = task.references[0].samples if task.data is None else task.data
+    if recipe is not None and samples.conditions.labels is not None:  # they count the classes of its own data
+        data = load_everything(recipe) if task.data is None else task.data
+        samples = attrs.evolve(samples, classes=data.classes)
+    notes = list(generated.notes)
+    samples = conform(samples, real, str(generated.path), notes)
+    task.check(samples)
+    return samples, real, notes
 
 
 def _save(
@@ -191,37 +211,24 @@ def _print(evaluation: Evaluation, form: Format | None, *, quiet: bool) -> None:
         show_scores(document, console(), protocols=True)
 
 
-def compare(
-    first: Path,
-    second: Path,
-    device: str,
-    quiet: bool,
-    as_json: bool,
-    plugins_dir: tuple[Path, ...],
-    **scoring: Any,
-) -> None:
+def compare(first: Path, second: Path, as_json: bool, **options: Any) -> None:
     """Do the work of `cswf compare`."""
-    wanted = Scoring(**scoring)
-    chosen_device = choose_device(device)
-    prepare(quiet=quiet)
-    both = tuple(read(path, plugins_dir=plugins_dir, reading=wanted.reading) for path in (first, second))
-    registry = Registry.discover(plugins_dir)
-    facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
-    limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
+    wanted = Scoring(**options)
+    device = choose_device(wanted.device)
+    prepare(quiet=wanted.quiet)
+    both = wanted.read(first), wanted.read(second)
+    registry = Registry.discover(wanted.plugins_dir)
     recipes = _recipe(both[0], registry), _recipe(both[1], registry)
-    with memory_limited(min(limits, default=None)):
+    with memory_limited(_limit(*both)):
         task = _task_of_two(both, recipes, wanted, registry)
-    task = wanted.adjust(task)
-    real = task.references[0].samples if task.data is None else task.data
+    task = wanted.adjust(task, registry, *recipes)
     samples = []
     notes = []
     for generated, recipe in zip(both, recipes, strict=True):
-        said = list(generated.notes)
-        own = _with_own_classes(generated.samples, task, recipe)
-        samples.append(conform(own, real, str(generated.path), said))
+        own, _, said = _conformed(generated, recipe, task)
+        samples.append(own)
         notes.append(tuple(said))
-        task.check(samples[-1])
-    with closing(WorkProgress(silent=quiet)) as progress:
+    with wanted.progress() as progress:
         comparing = compare_samples(
             samples[0],
             samples[1],
@@ -229,14 +236,14 @@ def compare(
             sources=(printable(str(first)), printable(str(second))),
             notes=(notes[0], notes[1]),
             recipes=recipes,
-            device=chosen_device,
+            device=device,
             tell=progress.tell,
         )
     names = _names(first, second)
     seeds = None not in recipes and len(groups([each.resolved() for each in recipes if each])) == 1
     if as_json:
         say_json({**_document(comparing, names), "seeds_of_one_recipe": seeds})
-    elif not quiet:
+    elif not wanted.quiet:
         _show(comparing, names)
         if seeds:
             say("note: both runs are of one recipe and differ in their seed only: the difference is chance")
@@ -246,43 +253,25 @@ def _task_of_two(
     both: Sequence[Generated], recipes: Sequence[Recipe | None], wanted: Scoring, registry: Registry
 ) -> Task:
     """Return the task for both sets: against what is named, else against the data that two runs share."""
-    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+    chosen = wanted.chosen(registry)
     if wanted.against:
         task = Task.of_images(read_all_real(wanted.against, registry, wanted.reading), chosen, registry)
     else:
-        task = _of_runs(both, recipes)
+        data = []
+        for generated, recipe in zip(both, recipes, strict=True):
+            if recipe is None:
+                no_run = f"{generated.path} is not a run; name what to compare both with"
+                raise DataError(f"{no_run}, such as --against cifar10")
+            data.append((recipe.data.plain(), recipe.condition.plain()))
+        if recipes[0] is None or data[0] != data[1]:
+            others = "the two runs have other data or conditions"
+            raise DataError(f"{others}; say what to compare both with: --against")
+        task = Task.of_run(recipes[0], (), ())
     image = task.references[0].samples.space.is_image
     # Those of images share their features.
     usual = ("fid", "kid", "precision-recall") if image else ("sliced-wasserstein",)
     chosen = chosen or [choose(registry, "metric", name) for name in usual]
-    return wanted.with_copying(attrs.evolve(task, metrics=tuple(chosen)), registry, *recipes)
-
-
-def _with_own_classes(samples: Dataset, task: Task, recipe: Recipe | None) -> Dataset:
-    """Return samples whose classes have names: a run's labels count the classes of its own data."""
-    if recipe is None or samples.conditions.labels is None:
-        return samples
-    data = load_everything(recipe) if task.data is None else task.data
-    return attrs.evolve(samples, classes=data.classes)
-
-
-def _recipe(generated: Generated, registry: Registry) -> Recipe | None:
-    """Return the recipe of a run; None for samples of anything else."""
-    return None if generated.run is None else load_recipe(generated.run / "recipe.yaml", registry=registry)
-
-
-def _of_runs(both: Sequence[Generated], recipes: Sequence[Recipe | None]) -> Task:
-    """Return the task of the first run; raise `DataError` if the other is no run, or flowed to other data."""
-    data = []
-    for generated, recipe in zip(both, recipes, strict=True):
-        if recipe is None:
-            raise DataError(
-                f"{generated.path} is not a run; name what to compare both with, such as --against cifar10"
-            )
-        data.append((recipe.data.plain(), recipe.condition.plain()))
-    if recipes[0] is None or data[0] != data[1]:
-        raise DataError("the two runs have other data or conditions; say what to compare both with: --against")
-    return Task.of_run(recipes[0], (), ())
+    return attrs.evolve(task, metrics=tuple(chosen))
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:

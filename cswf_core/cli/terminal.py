@@ -7,9 +7,11 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from rich.console import Console
 
@@ -19,9 +21,80 @@ from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, start_log
-from cswf_core.runs.screen import table, words
+from cswf_core.runs.screen import WorkProgress, table, words
 from cswf_core.scores.layout import measured
 from cswf_core.session.devices import is_rank, joined, number_from, number_of, one_thread, start
+
+Lead = Callable[[Ranks, str], None]
+"""(ranks, device) → the command itself, for rank 0 or one process alone."""
+
+
+@attrs.frozen(kw_only=True)
+class Execution:
+    """The options that commands with work to do share: where they compute, what they print, whose plugins."""
+
+    device: str = "auto"
+    devices: str | None = None
+    """How many processes share the work; None: nobody has said."""
+    quiet: bool
+    plugins_dir: tuple[Path, ...]
+
+    def say(self, *lines: str) -> None:
+        """Print lines, unless nothing but errors is to be printed."""
+        if not self.quiet:
+            say(*lines)
+
+    def progress(self) -> closing[WorkProgress]:
+        """Return the progress of work to enter, and to leave when the work is done."""
+        return closing(WorkProgress(silent=self.quiet))
+
+    def on_ranks(self, before: RunFolder | None, *, lead: Lead, follow: Lead) -> int | None:
+        """Do the work on as many devices as `--devices` says; return the exit status, None for success.
+
+        `before` is the folder of a run that goes on: on a CPU with as many threads as it began with, as bits
+        may depend on their number.
+        """
+
+        def begin(ranks: Ranks, device: str) -> None:
+            prepare(quiet=self.quiet)
+            lead(ranks, device)
+
+        count = number_of(self.devices, self.device)
+        if before is not None and before.done:  # there is nothing to share
+            if number_from("RANK", 0) == 0:
+                begin(Ranks(), self.device)
+            return None
+        if is_rank():
+            size = number_from("WORLD_SIZE", 1)
+            if count is not None and count != size:
+                raise RunError(
+                    f"--devices {count} was asked for, and torchrun started {size} ranks: leave it out"
+                )
+            with joined(self.device) as (ranks, own), _as_before(before, own):
+                if ranks.leads:
+                    begin(ranks, own)
+                else:
+                    start_log(logging.ERROR)
+                    follow(ranks, own)
+            return None
+        if count is not None and count > 1:
+            return start(count)
+        if count == 1:
+            one_thread(self.device)
+        with _as_before(before, self.device):
+            begin(Ranks(), self.device)
+        return None
+
+
+@contextmanager
+def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
+    """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
+    facts = None if before is None else before.facts()
+    threads = None if facts is None or facts.device is None else facts.device.threads
+    if choose_device(device).type == "cpu" and threads is not None:
+        torch.set_num_threads(min(threads, 1024))  # whatever the record says
+    with memory_limited(None if facts is None else facts.memory_limit):
+        yield
 
 
 def prepare(*, quiet: bool) -> None:
@@ -68,7 +141,9 @@ def show_scores(document: Mapping[str, Any], screen: Console, *, protocols: bool
         headings = ["score", *(f"against {column}" if column else "value" for column in columns), "samples"]
         rows: dict[tuple[str, int], dict[str, str]] = {}  # a row is a name without its split, and a number
         for score in scores:
-            rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = _value(score)
+            share = bool((score.get("meaning") or {}).get("share"))
+            value = measured(score["value"], score.get("error"), share=share)
+            rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = value
         lines = [
             [name, *(values.get(column, "") for column in columns), f"{count:,}"]
             for (name, count), values in rows.items()
@@ -85,65 +160,7 @@ def show_scores(document: Mapping[str, Any], screen: Console, *, protocols: bool
             screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
 
 
-def _value(score: Mapping[str, Any]) -> str:
-    """Return a score with its standard error, where it has one, and in percent if it is a share."""
-    share = bool((score.get("meaning") or {}).get("share"))
-    return measured(score["value"], score.get("error"), share=share)
-
-
 def _against(score: dict[str, Any]) -> str:
     """Return the name of a score's reference: `data:split`."""
     against = score["against"] or {}
     return ":".join(str(against[key]) for key in ("data", "split") if against.get(key))
-
-
-Lead = Callable[[Ranks, str], None]
-"""(ranks, device) → the command itself, for rank 0 or one process alone."""
-
-
-def on_ranks(
-    devices: str | None, device: str, before: RunFolder | None, *, lead: Lead, follow: Lead
-) -> int | None:
-    """Do a command's work on as many devices as `--devices` says; return the exit status, None for success.
-
-    `before` is the folder of a run that goes on: on a CPU with as many threads as it began with, as bits may
-    depend on their number.
-    """
-    count = number_of(devices, device)
-    if before is not None and before.done:  # there is nothing to share
-        if number_from("RANK", 0) == 0:
-            lead(Ranks(), device)
-        return None
-    if is_rank():
-        size = number_from("WORLD_SIZE", 1)
-        if count is not None and count != size:
-            raise RunError(f"--devices {count} was asked for, and torchrun started {size} ranks: leave it out")
-        with joined(device) as (ranks, own), _as_before(before, own):
-            if ranks.leads:
-                lead(ranks, own)
-            else:
-                start_log(logging.ERROR)
-                follow(ranks, own)
-        return None
-    if count is not None and count > 1:
-        return start(count)
-    if count == 1:
-        one_thread(device)
-    with _as_before(before, device):
-        lead(Ranks(), device)
-    return None
-
-
-MOST_THREADS = 1024
-"""Threads that a run goes on with at most, whatever its record says."""
-
-
-@contextmanager
-def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
-    """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
-    facts = None if before is None else before.facts()
-    threads = None if facts is None or facts.device is None else facts.device.threads
-    if choose_device(device).type == "cpu" and threads is not None:
-        torch.set_num_threads(min(threads, MOST_THREADS))
-    with memory_limited(None if facts is None else facts.memory_limit):
-        yield

@@ -57,24 +57,6 @@ COUNTS = "counts.safetensors"
 """The file in a run's folder with the counts of its data."""
 
 
-@attrs.frozen(eq=False)
-class Predecessor:
-    """The end of a run, from which another run goes on."""
-
-    checkpoint: tuple[Path, ...]
-    """The files of its last checkpoint, one for each of its ranks."""
-    counts: Counts | None
-    """The counts of its data; None if they have to be counted."""
-    facts: dict[str, Any]
-    """The entry about it in the other run's run.json."""
-    shape: tuple[int, ...]
-    """Of its samples."""
-    lost: tuple[str, ...]
-    """A sentence for each of its files that cannot be used."""
-    plugins: Sequence[Mapping[str, str]]
-    """Facts of the plugins that it was made with."""
-
-
 def launch(
     recipe: Recipe,
     directory: RunFolder,
@@ -83,32 +65,19 @@ def launch(
     force: bool = False,
     observers: Sequence[object] = (),
     tell: Tell | None = None,
-    predecessor: Predecessor | None = None,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Run a recipe to its end and return the facts in run.json; `tell` hears of the evaluation's progress.
 
     Nothing is written before recipe, data and folder are known to be good. An interruption (Ctrl-C) or an
-    error is written into run.json and raised again. With a predecessor, the flow begins where that has ended.
-    With several `ranks` this is for rank 0; the others `follow` it (`session.devices`).
+    error is written into run.json and raised again. With several `ranks` this is for rank 0; the others
+    `follow` it (`session.devices`).
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
-        counts = None if predecessor is None else predecessor.counts
-        run = Run(recipe, directory, device, observers, closing, counts, ranks)
-        if predecessor is not None:
-            run.go_back(predecessor.checkpoint)
-        directory.make()
-        closing.enter_context(directory.held())
-        closing.callback(directory.withdraw)  # as long as nobody else can begin a run here
-        directory.refuse_if_taken(force=force)  # to load data may take long
-        directory.create(force=force)
-        directory.refuse_links()
-        record = Record(directory, run.facts())
-        if predecessor is not None:
-            record.facts["updates"] = predecessor.facts
-            run.begin_where(predecessor.facts["steps_done"])
-        return run.finish(record, tell)
+        run = Run(recipe, directory, device, observers, closing, ranks=ranks)
+        run.claim(force=force)
+        return run.finish(Record(directory, run.facts()), tell)
 
 
 def resume(
@@ -157,26 +126,19 @@ def resume(
 def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
     """Raise `RunError` with every difference if a folder's run has another recipe."""
     file = directory.file("recipe.yaml")
-    try:
+    text = ""
+    with suppress(OSError, ValueError):
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    except (OSError, ValueError):
-        raise RunError(f"{file} cannot be read: there is no run here to go on with") from None
-    _require_same_recipe(directory, written_recipe(text, str(file)), recipe)
+    _require_same_recipe(directory, recipe, text, str(file))
 
 
-def written_recipe(text: str, whose: str) -> dict[str, Any]:
-    """Return the values of a recipe that a run has written; raise `RunError` if it is damaged."""
-    try:
-        values = from_yaml(text)
-    except RecipeError:
-        values = None
-    if not isinstance(values, dict):
+def _require_same_recipe(directory: RunFolder, recipe: Recipe, written: str, whose: str) -> None:
+    """Raise `RunError` with every difference from the recipe that a run has written: `seed: 1, was 0`."""
+    first = None
+    with suppress(RecipeError):
+        first = from_yaml(written)
+    if not isinstance(first, dict):
         raise RunError(f"{whose} cannot be read: there is no run here to go on with")
-    return values
-
-
-def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
-    """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
     with suppress(RecipeError):  # it has keys that do not exist now: these will be named
         first = load_recipe(first, registry=recipe.registry).resolved()  # with defaults of keys that are new
     before = flattened(first)
@@ -191,6 +153,46 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
             f"{directory.path} was begun with another recipe, so it cannot go on with this one: "
             + "; ".join(differences)
         )
+
+
+@attrs.frozen(eq=False)
+class Predecessor:
+    """The end of a run, from which another run goes on."""
+
+    checkpoint: tuple[Path, ...]
+    """The files of its last checkpoint, one for each of its ranks."""
+    counts: Counts | None
+    """The counts of its data; None if they have to be counted."""
+    facts: dict[str, Any]
+    """The entry about it in the other run's run.json."""
+    shape: tuple[int, ...]
+    """Of its samples."""
+    lost: tuple[str, ...]
+    """A sentence for each of its files that cannot be used."""
+    plugins: Sequence[Mapping[str, str]]
+    """Facts of the plugins that it was made with."""
+
+    def launch_next(
+        self,
+        recipe: Recipe,
+        directory: RunFolder,
+        *,
+        device: str = "auto",
+        force: bool = False,
+        observers: Sequence[object] = (),
+        tell: Tell | None = None,
+        ranks: Ranks | None = None,
+    ) -> dict[str, Any]:
+        """Do as `launch` does, but begin where this run has ended."""
+        directory.refuse_if_taken(force=force, reading=recipe.path)
+        with ExitStack() as closing:
+            run = Run(recipe, directory, device, observers, closing, self.counts, ranks)
+            run.go_back(self.checkpoint)
+            run.claim(force=force)
+            record = Record(directory, run.facts())
+            record.facts["updates"] = self.facts
+            run.begin_where(self.facts["steps_done"])
+            return run.finish(record, tell)
 
 
 class Run:
@@ -236,6 +238,16 @@ class Run:
         self.task = Task.of_recipe(recipe, data)
         like = attrs.evolve(self.flow.samples(torch.zeros(1, dtype=torch.long)), classes=data.classes)
         self.task.check(like)  # better now than after the flow
+
+    def claim(self, *, force: bool) -> None:
+        """Make the folder for a run that begins, and keep it from others until the run has ended."""
+        directory = self.directory
+        directory.make()
+        self.closing.enter_context(directory.held())
+        self.closing.callback(directory.withdraw)  # as long as nobody else can begin a run here
+        directory.refuse_if_taken(force=force)  # to load data may take long
+        directory.create(force=force)
+        directory.refuse_links()
 
     def restore(self, lost: list[str]) -> tuple[int, float] | None:
         """Restore the newest good checkpoint and return its step and the run's seconds until then.
@@ -284,27 +296,31 @@ class Run:
     def require_data(self, digest: str) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
         now = str(self.data_facts["sha256"])
-        if digest != now:
-            before = self.directory.facts()
-            streamed = before is not None and before.data is not None and before.data.streamed
-            if streamed != ("streamed" in self.data_facts):
-                was, now = ("streamed", "in memory") if streamed else ("in memory", "streamed")
-                raise RunError(
-                    f"the data of {self.directory.path} were {was}, and here they are {now}, so that they "
-                    "cannot be compared: take the --memory-limit that it was begun with, or as much memory"
-                )
+        if digest == now:
+            return
+        folder = self.directory.path
+        before = self.directory.facts()
+        streamed = before is not None and before.data is not None and before.data.streamed
+        if streamed != ("streamed" in self.data_facts):
+            was, now = ("streamed", "in memory") if streamed else ("in memory", "streamed")
             raise RunError(
-                f"the data are not those that {self.directory.path} was begun with: their SHA-256 is "
-                f"{now[:12]}…, was {digest[:12]}…"
+                f"the data of {folder} were {was}, and here they are {now}, so that they cannot be compared: "
+                "take the --memory-limit that it was begun with, or as much memory"
             )
+        raise RunError(
+            f"the data are not those that {folder} was begun with: "
+            f"their SHA-256 is {now[:12]}…, was {digest[:12]}…"
+        )
 
     def _require_same_run(self, facts: CheckpointFacts) -> None:
         """Raise `RunError` if a checkpoint has another recipe or other data; warn if bits may differ."""
         now = self._checkpoint_facts()
-        first = written_recipe(facts.recipe, f"the recipe in a checkpoint in {self.directory.path}")
-        _require_same_recipe(self.directory, first, self.recipe)
+        folder = self.directory.path
+        _require_same_recipe(
+            self.directory, self.recipe, facts.recipe, f"the recipe in a checkpoint in {folder}"
+        )
         self.require_data(facts.data_sha256)
-        refuse_changed_plugins(self.recipe, facts.plugins, f"the checkpoint in {self.directory.path}")
+        refuse_changed_plugins(self.recipe, facts.plugins, f"the checkpoint in {folder}")
         differences = [
             f"{package} {now['versions'].get(package)}, was {version}"
             for package, version in facts.versions.items()
@@ -424,14 +440,11 @@ class Run:
         return samples.tell_drift(carried, usual)
 
     def _progress(self) -> dict[str, Any]:
-        planned = sum(stage.steps for stage in self.flow.stages)
-        done = self.steps.steps_done
-        prints = {str(stage): text for stage, text in self.flow.fingerprints.items()}
         return {
             "particles": self.flow.count,
-            "steps_done": done,
-            "steps_planned": planned,
-            "directions": prints,
+            "steps_done": self.steps.steps_done,
+            "steps_planned": sum(stage.steps for stage in self.flow.stages),
+            "directions": {str(stage): text for stage, text in self.flow.fingerprints.items()},
         }
 
 
@@ -496,20 +509,19 @@ def refresh_report(directory: RunFolder) -> None:
 
 def _watchers(recipe: Recipe, directory: RunFolder, closing: ExitStack) -> list[object]:
     """Return the objects with which the recipe's observers watch this run; `closing` closes them."""
+
+    def close(observer: CheckedObserver, watcher: object) -> None:
+        try:
+            observer.close(watcher)
+        except CswfError as error:  # the run is done all the same
+            log.warning("%s", error)
+
     watchers = []
     for choice in recipe.observers:
         watcher = choice.checked.watch(directory.path)
         watchers.append(watcher)
-        closing.callback(_close, choice.checked, watcher)
+        closing.callback(close, choice.checked, watcher)
     return watchers
-
-
-def _close(observer: CheckedObserver, watcher: object) -> None:
-    """Close a watcher; if that fails, warn: the run is done all the same."""
-    try:
-        observer.close(watcher)
-    except CswfError as error:
-        log.warning("%s", error)
 
 
 def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) -> Predecessor:
@@ -538,19 +550,14 @@ def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) ->
         known: CheckpointFacts = structured(end.facts, CheckpointFacts)
     except MisfitError as error:
         raise RunError(f"{end.files[0]} is damaged: {error}") from None
-    counts = _kept_counts(directory, lost)
+    counts = None
+    file = directory.file(COUNTS)
+    if file.exists():
+        try:
+            counts = Counts.of_tensors(*read_tensors(file))
+        except RunError as error:
+            lost.append(str(error))
     return Predecessor(tuple(end.files), counts, facts, record.data.shape, tuple(lost), known.plugins)
-
-
-def _kept_counts(directory: RunFolder, lost: list[str]) -> Counts | None:
-    path = directory.file(COUNTS)
-    if not path.exists():
-        return None
-    try:
-        return Counts.of_tensors(*read_tensors(path))
-    except RunError as error:
-        lost.append(str(error))
-        return None
 
 
 def with_arrival(recipe: Recipe, new: Choice, steps: int | Sequence[int] | None) -> Recipe:
@@ -569,15 +576,12 @@ def with_arrival(recipe: Recipe, new: Choice, steps: int | Sequence[int] | None)
         before = tuple(online.steps_after(number) for number in range(len(recipe.arrivals)))
         online = attrs.evolve(online, steps=(*before, last) if before or isinstance(last, tuple) else last)
     return attrs.evolve(
-        recipe,
-        online=online,
-        arrivals=(*recipe.arrivals, new),
-        model=attrs.evolve(recipe.model, save=False),
+        recipe, online=online, arrivals=(*recipe.arrivals, new), model=attrs.evolve(recipe.model, save=False)
     )
 
 
 def with_room(recipe: Recipe, needed: int) -> Recipe | None:
-    """Return a recipe whose condition has room for so many classes; None if it has no such parameter."""
+    """Return a recipe whose condition has room for `needed` classes; None if it has no such parameter."""
     part = recipe.condition.part
     if not any(field.name == "room" for field in attrs.fields(type(part))):
         return None

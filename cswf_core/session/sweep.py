@@ -82,7 +82,7 @@ def plan(name: str, overrides: Sequence[str], *, plugins_dir: PluginFolders = No
                 f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name, registry)}"
             )
         return _trials(list(variants.items()))
-    return _combined(name, overrides, choices, swept, registry)
+    return _combined(name, choices, swept, registry)
 
 
 def plan_seeds(
@@ -97,19 +97,22 @@ def plan_seeds(
     registry = Registry.discover(plugins_dir)
     first = load_recipe(name, overrides, registry=registry).seed
     others = [text for text in overrides if text.partition("=")[0] != "seed"]
-    texts = [*others, f"seed={first}"]
     choices = [*([text] for text in others), [f"seed={first + number}" for number in range(count)]]
-    return _combined(name, texts, choices, [len(others)], registry)
+    return _combined(name, choices, [len(others)], registry)
 
 
-def _combined(
-    name: str, overrides: Sequence[str], choices: list[list[str]], swept: Sequence[int], registry: Registry
-) -> list[Trial]:
-    """Return a run for every combination of choices, named after those overrides that are swept."""
-    keys = short_paths([overrides[i].partition("=")[0] for i in swept])
+def _combined(name: str, choices: list[list[str]], swept: Sequence[int], registry: Registry) -> list[Trial]:
+    """Return a run for each combination of overrides, one from each list, named after the `swept` ones."""
+    whole = [choices[i][0].partition("=")[0] for i in swept]
+    for key in whole:
+        if whole.count(key) > 1:
+            raise RunError(f"'{key}' has several values in two places; write them in one")
+    if math.prod(map(len, choices)) > MOST_RUNS:
+        raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
+    keys = short_paths(whole)
     loaded: list[tuple[str, Recipe]] = []
     problems: list[Problem] = []
-    for texts in _combinations(choices):
+    for texts in itertools.product(*choices):
         values = [texts[i].partition("=")[2] for i in swept]
         label = ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         try:
@@ -148,17 +151,6 @@ def _values(text: str, number: int) -> list[str]:
         fault = "a value is missing between commas" if "" in values else "a value is there twice"
         raise RecipeError([Problem(Location("command line", number, len(key) + 2), f"'{text}': {fault}")])
     return [f"{key}={value}" for value in values]
-
-
-def _combinations(choices: list[list[str]]) -> list[tuple[str, ...]]:
-    """Return every combination of overrides, one from each list."""
-    keys = [values[0].partition("=")[0] for values in choices if len(values) > 1]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise RunError(f"'{key}' has several values in two places; write them in one")
-    if math.prod(map(len, choices)) > MOST_RUNS:
-        raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
-    return list(itertools.product(*choices))
 
 
 def _recipes_with_variants(name: str, registry: Registry) -> str:
@@ -325,21 +317,17 @@ class Sweep:
         directory = self.run_of(trial)
         recipe = directory.file("recipe.yaml")
         with suppress(OSError, ValueError):
-            if directory.done and recipe.is_file() and recipe.read_text(encoding="utf-8") == trial.text:
-                refuse_changed_plugins(trial.recipe, self._plugins(trial), str(directory.path))
+            record = directory.facts() if directory.done and recipe.is_file() else None
+            if record is not None and recipe.read_text(encoding="utf-8") == trial.text:
+                chosen = trial.recipe.choices()
+                plugins = [
+                    {**facts, "kind": chosen[path].plugin.owner.kind}
+                    for path, facts in record.plugins.items()
+                    if path in chosen
+                ]
+                refuse_changed_plugins(trial.recipe, plugins, str(directory.path))
                 return True
         return False
-
-    def _plugins(self, trial: Trial) -> list[dict[str, str]]:
-        """Return the facts of the plugins that a run was made with."""
-        record = self.run_of(trial).facts()
-        chosen = trial.recipe.choices()
-        recorded = {} if record is None else record.plugins
-        return [
-            {**facts, "kind": chosen[path].plugin.owner.kind}
-            for path, facts in recorded.items()
-            if path in chosen
-        ]
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""

@@ -15,26 +15,7 @@ from cswf_core.plugins import BUILTIN
 from cswf_core.recipe.provenance import _change, built_ins_changed, refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
-from tests.cli.conftest import Stop, facts
-
-PLUGIN = '''
-"""Uniform directions, turned."""
-import attrs
-from cswf_core import hookimpl
-from cswf_core.interfaces import ProjectionSampler
-from turning import PLACES
-
-@attrs.frozen
-class Turned(ProjectionSampler):
-    """Uniform directions, turned."""
-
-    def sample(self, space, count, draw):
-        return draw.sphere(count, space.dimension).roll(PLACES, dims=1)
-
-@hookimpl
-def register_projections(register):
-    register("turned", Turned)
-'''
+from tests.cli.conftest import Stop, facts, write_plugin
 
 SMALL = (
     "projection=turned",
@@ -52,8 +33,11 @@ SMALL = (
 
 
 def write_plugins(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "turned.py").write_text(PLUGIN)
+    body = """
+    def sample(self, space, count, draw):
+        return draw.sphere(count, space.dimension).roll(PLACES, dims=1)
+    """
+    write_plugin(folder / "turned.py", "projection", body, "from turning import PLACES")
     (folder / "turning.py").write_text("PLACES = 1\n")
     return folder
 

@@ -10,25 +10,9 @@ import pytest
 import yaml
 
 from cswf_core.recipe.citations import Citation
+from tests.cli.conftest import write_plugin
 from tests.project.sources import read
 
-PLUGIN = """
-import attrs
-import torch
-from cswf_core import hookimpl
-from cswf_core.interfaces import ProjectionSampler
-
-@attrs.frozen
-class Mine(ProjectionSampler):
-    references = REFERENCES
-
-    def sample(self, space, count, draw):
-        return draw.sphere(count, space.dimension)
-
-@hookimpl
-def register_projections(register):
-    register("mine", Mine)
-"""
 OWN = "@article{mine2024, author = {Mine, A.}, title = {My Directions}, year = 2024}"
 
 
@@ -120,7 +104,8 @@ def test_every_built_in_reference_is_an_entry_with_a_key_of_its_own(registry):
 
 
 def cite_with(cswf, tmp_path, references: object):
-    (tmp_path / "mine.py").write_text(PLUGIN.replace("REFERENCES", repr(references)))
+    body = f"references = {references!r}\ndef sample(self, space, count, draw): ..."
+    write_plugin(tmp_path / "mine.py", "projection", body)
     return cswf("cite", "digits", "projection=mine", "--plugins-dir", tmp_path)
 
 

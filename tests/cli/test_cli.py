@@ -17,17 +17,11 @@ import yaml
 from cswf_core.runs.folder import RunFolder
 from cswf_plugins.datasets.digits import Digits
 from tests.apart import prepared
+from tests.cli.conftest import TINY
 from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, wait_until
 
-OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
-SMALL = (
-    "particles.count=20",
-    "schedule.steps=3",
-    "schedule.directions=16",
-    "evaluate.metrics.0.directions=50",
-    OUTPUTS,
-)
+SMALL = (*TINY[1:], "schedule.steps=3", "outputs.snapshots=[0, 3]")
 
 
 def test_run_is_repeatable_and_its_recipe_can_be_run_again(cswf, tmp_path):

@@ -14,26 +14,9 @@ from packaging.specifiers import SpecifierSet
 from cswf_core import installation
 from cswf_core.runs import PACKAGES
 from cswf_plugins.inception.weights import WHOLE
+from tests.cli.conftest import write_plugin
 from tests.plugins.image_files import write_idx
 from tests.processes import PYTHON, completed
-
-NEEDY = """
-import attrs
-from pathlib import Path
-from cswf_core import hookimpl
-from cswf_core.interfaces import DatasetSource, NeededFiles
-
-@attrs.frozen
-class Faces(DatasetSource):
-    def load(self, draw): ...
-
-    def needed_files(self):
-        ANSWER
-
-@hookimpl
-def register_datasets(register):
-    register("faces", Faces)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +36,8 @@ def findings(cswf, *options: object, status: int = 0) -> dict[str, dict[str, str
 
 
 def plugin(tmp_path: Path, answer: str) -> tuple[str, Path]:
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins/faces.py").write_text(NEEDY.replace("ANSWER", answer))
+    body = f"def load(self, draw): ...\ndef needed_files(self):\n    {answer}"
+    write_plugin(tmp_path / "plugins/faces.py", "dataset", body, "from pathlib import Path")
     return "--plugins-dir", tmp_path / "plugins"
 
 

@@ -16,16 +16,13 @@ from cswf_core.cli.options import TRACEBACK
 from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
+from tests.cli.conftest import TINY, write_plugin
 from tests.conftest import Outcome
 from tests.processes import PYTHON, completed
 
-TINY = ("particles.count=20", "schedule.steps=2", "schedule.directions=16", "outputs.frames=0")
 SMALL = ("run", "digits", *TINY, "evaluate.metrics=[]", "--device", "cpu")
-OBSERVER = """
+WATCHER = """
 import atexit, os, signal
-import attrs
-from cswf_core import hookimpl
-from cswf_core.interfaces import Observer
 
 @attrs.frozen
 class Watcher:
@@ -34,15 +31,6 @@ class Watcher:
     @hookimpl
     def {hook}(self):
         {deed}
-
-@attrs.frozen
-class Doing(Observer):
-    def watch(self, folder):
-        return Watcher(folder)
-
-@hookimpl
-def register_observers(register):
-    register("doing", Doing)
 """
 
 
@@ -51,11 +39,20 @@ def doing(tmp_path):
     """Options with which a run has an observer that does something in one of its hooks."""
 
     def options(deed: str, hook: str = "after_step") -> tuple[str, ...]:
-        (tmp_path / "plugins").mkdir()
-        (tmp_path / "plugins/doing.py").write_text(OBSERVER.format(deed=deed, hook=hook))
+        body = "def watch(self, folder):\n    return Watcher(folder)"
+        write_plugin(tmp_path / "plugins/doing.py", "observer", body, WATCHER.format(deed=deed, hook=hook))
         return ("observers=[doing]", "--plugins-dir", str(tmp_path / "plugins"), "--out", str(tmp_path / "run"))
 
     return options
+
+
+@pytest.fixture
+def _python_s_handlers():
+    """Signals as they are in a terminal: a job in the background ignores SIGINT."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in signals.ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
@@ -119,6 +116,7 @@ def test_output_that_cannot_be_written_leaves_the_status_of_an_error(apart, doin
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.usefixtures("_python_s_handlers")
 @pytest.mark.parametrize(
     ("number", "error", "status", "said"),
     [
@@ -138,23 +136,18 @@ def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
 
     monkeypatch.setattr("cswf_core.cli.program.cli.main", load)
     monkeypatch.setattr("os._exit", sys.exit)
-    before = signal.signal(number, signal.default_int_handler)  # a job in the background ignores SIGINT
-    try:
-        ended = cswf("recipes")
-    finally:
-        signal.signal(number, before)
-    assert ended == Outcome(status, "", f"{said}\ninterrupted\n")
+    assert cswf("recipes") == Outcome(status, "", f"{said}\ninterrupted\n")
 
 
-def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
-    before = signal.signal(SIGHUP, signal.SIG_IGN)
-    try:
-        signals.install()
-        assert signal.getsignal(SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(SIGHUP, before)
+@pytest.mark.usefixtures("_python_s_handlers")
+def test_a_signal_that_is_ignored_as_by_nohup_stays_so(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    signal.signal(SIGHUP, signal.SIG_IGN)
+    signals.install()
+    assert signal.getsignal(SIGHUP) is signal.SIG_IGN
 
 
+@pytest.mark.usefixtures("_python_s_handlers")
 @pytest.mark.parametrize(("number", "status"), [(SIGTERM, 143), (SIGHUP, 129), (SIGINT, 130)])
 def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, number, status):
     class Deleted:
@@ -167,12 +160,7 @@ def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, numb
         time.sleep(60)
 
     monkeypatch.setattr("cswf_core.cli.program.cli.main", work)
-    before = signal.signal(number, signal.default_int_handler)
-    try:
-        ended = cswf("recipes")
-    finally:
-        signal.signal(number, before)
-    assert ended == Outcome(status, "", "interrupted\n")
+    assert cswf("recipes") == Outcome(status, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("module", ["cswf_core.cli.signals", "click"])
@@ -233,6 +221,7 @@ def test_warnings_of_libraries_are_printed_only_on_request():
     assert "UserWarning: noise" in ended.stderr
 
 
+@pytest.mark.usefixtures("_python_s_handlers")
 def test_a_signal_that_an_import_discards_is_not_lost(cswf, monkeypatch, tmp_path):
     (tmp_path / "discarding.py").write_text(
         "import os, signal, time\n"
@@ -244,12 +233,8 @@ def test_a_signal_that_an_import_discards_is_not_lost(cswf, monkeypatch, tmp_pat
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("cswf_core.cli.program.cli.main", lambda **_: signals.imported("discarding"))
-    before = signal.signal(SIGINT, signal.default_int_handler)
-    try:
-        ended = cswf("recipes")
-    finally:
-        signal.signal(SIGINT, before)
-        sys.modules.pop("discarding", None)
+    ended = cswf("recipes")
+    sys.modules.pop("discarding", None)
     assert ended == Outcome(130, "", "interrupted\n")
 
 
@@ -271,25 +256,6 @@ def test_a_run_that_is_stopped_before_it_could_go_on_leaves_no_folder(tmp_path, 
     assert (tmp_path / "run").exists() == begun
 
 
-FAULTY = """
-import attrs
-from cswf_core import hookimpl
-from cswf_core.interfaces import ProjectionSampler
-
-def deep():
-    return {}["angle"]
-
-@attrs.frozen
-class Faulty(ProjectionSampler):
-    def sample(self, space, count, draw):
-        return deep()
-
-@hookimpl
-def register_projections(register):
-    register("faulty", Faulty)
-"""
-
-
 @pytest.fixture(autouse=True)
 def _without_tracebacks(monkeypatch):
     """The option sets the variable, which is to be as before after each test."""
@@ -299,7 +265,8 @@ def _without_tracebacks(monkeypatch):
 @pytest.fixture
 def failing(tmp_path):
     """A run whose projection fails."""
-    (tmp_path / "faulty.py").write_text(FAULTY)
+    body = "def sample(self, space, count, draw):\n    return deep()"
+    write_plugin(tmp_path / "faulty.py", "projection", body, "def deep():\n    return {}['angle']")
     return (
         *("run", "digits", "projection=faulty", "--plugins-dir", tmp_path),
         *("--out", tmp_path / "out", "--device", "cpu", "--quiet"),

@@ -10,6 +10,8 @@ from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 SMALL = ("schedule.steps=2", "schedule.directions=8", "evaluate.metrics=[]", "outputs.frames=0", "cdf.bins=8")
 DIGITS = "9" * 5000
 """More digits than Python reads as a number."""
@@ -22,11 +24,6 @@ def run(tmp_path_factory) -> Path:
     overrides = [*SMALL, "model.save=true", "model.knots=4", "particles.count=20"]
     launch(load_recipe("digits", overrides), RunFolder(folder), device="cpu")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from tests.cli.conftest import write_plugin
+
 CODE = '''
 """A projection and a schedule of one name.
 
@@ -104,7 +106,13 @@ def test_an_unknown_name_gets_the_nearest(cswf):
 
 
 def test_a_plugin_is_proved_by_its_kit(cswf, tmp_path):
-    (tmp_path / "blind.py").write_text(BLIND, encoding="utf-8")
+    body = """
+    def sample(self, space, count, draw):
+        theta = draw.sphere(count, space.dimension)
+        theta = theta - theta.mean(dim=1, keepdim=True)
+        return theta / theta.norm(dim=1, keepdim=True)
+    """
+    write_plugin(tmp_path / "blind.py", "projection", body)
     done = cswf("plugins", "check", "blind", "--plugins-dir", tmp_path)
     assert done.status == 1
     assert re.search("^failed  directions span the space: .*brightness", done.out, re.MULTILINE)
@@ -112,21 +120,3 @@ def test_a_plugin_is_proved_by_its_kit(cswf, tmp_path):
     outcomes = json.loads(cswf("plugins", "check", "{use: sorted}", "--json").out)
     assert {outcome["result"] for outcome in outcomes} <= {"passed", "skipped"}
     assert "unknown plugin 'unifrom'; did you mean 'uniform'?" in cswf.refusal("plugins", "check", "unifrom")
-
-
-BLIND = """
-import attrs, torch
-from cswf_core import hookimpl
-from cswf_core.interfaces import ProjectionSampler
-
-@attrs.frozen
-class Blind(ProjectionSampler):
-    def sample(self, space, count, draw):
-        theta = draw.sphere(count, space.dimension)
-        theta = theta - theta.mean(dim=1, keepdim=True)
-        return theta / theta.norm(dim=1, keepdim=True)
-
-@hookimpl
-def register_projections(register):
-    register("blind", Blind)
-"""

@@ -15,7 +15,7 @@ from cswf_core.hookspecs import hookimpl
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
-from tests.cli.conftest import Stop, facts
+from tests.cli.conftest import Stop, facts, write_plugin
 from tests.conftest import Outcome, read_json
 from tests.runs.unfinished import leave_unfinished
 
@@ -182,42 +182,34 @@ def test_a_disk_that_is_full_ends_in_a_sentence_and_the_run_goes_on_later(cswf, 
 
 
 def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
-    sweep = ("sweep", "digits", *SMALL, "seed=0,1", "--out", tmp_path / "s", "--device", "cpu")
+    bare = ("outputs.frames=0", "outputs.snapshots=[]")
+    sweep = ("sweep", "digits", *SMALL, *bare, "seed=0,1", "--out", tmp_path / "s", "--device", "cpu")
     assert cswf(*sweep, "--quiet").status == 0
     first = tmp_path / "s/seed=0"
     shutil.rmtree(first)
-    run(first, "seed=0", stop=Stop(35))
+    run(first, *bare, "seed=0", stop=Stop(35))
     printed = cswf.output(*sweep)
     assert facts(first)["resumed"][0]["step"] == 30
     assert facts(first)["samples_sha256"] == expected
     assert "[2/2] seed=1: done before" in printed
 
 
-BROKEN = """
-import attrs
-from cswf_core import hookimpl
-from cswf_core.interfaces import DenseProjection
+BREAKS = """
 from cswf_plugins.projections.uniform import Uniform
 
 class Breaks(DenseProjection):
     def project(self, x):
         return super().project(x) * float("nan")
-
-@attrs.frozen
-class Broken(Uniform):
-    def sample(self, space, count, draw):
-        theta = Uniform.sample(self, space, count, draw)
-        late = draw.key.role == "directions" and draw.key.step == 24
-        return Breaks(theta) if late else DenseProjection(theta)
-
-@hookimpl
-def register_projections(register):
-    register("broken", Broken)
+"""
+BROKEN = """
+def sample(self, space, count, draw):
+    late = draw.key.role == "directions" and draw.key.step == 24
+    return (Breaks if late else DenseProjection)(Uniform().sample(space, count, draw))
 """
 
 
 def test_a_run_whose_particles_are_no_numbers_fails_and_its_last_good_checkpoint_stays(cswf, tmp_path):
-    (tmp_path / "broken.py").write_text(BROKEN)
+    write_plugin(tmp_path / "broken.py", "projection", BROKEN, BREAKS)
     plugins, run = ("--plugins-dir", tmp_path, "--device", "cpu", "--quiet"), tmp_path / "run"
     said = cswf.refusal("run", "digits", *SMALL, "projection=broken", *plugins, "--out", run)
     assert said.startswith("particles are not finite after step 25 of stage 1 'constant': projection 'broken'")

@@ -16,6 +16,8 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import read_json, skip_without
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
 
 
@@ -34,11 +36,6 @@ def run(tmp_path_factory) -> Path:
 def filling(tmp_path_factory) -> Path:
     """A run whose model fills in lower halves."""
     return made(tmp_path_factory.mktemp("inpaint") / "run", "condition=mask")
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):

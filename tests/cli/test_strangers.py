@@ -13,6 +13,7 @@ from PIL import Image
 from cswf_core.errors import DataError, printable
 from cswf_core.runs.printing import complain, say, say_json, start_log
 from cswf_core.runs.screen import WorkProgress, in_letters, table
+from tests.cli.conftest import write_plugin
 from tests.conftest import Outcome
 from tests.report.conftest import make_run, score
 
@@ -113,27 +114,13 @@ def test_a_run_of_a_stranger_is_shown(cswf, tmp_path):
         harmless(done)
 
 
-PLUGIN = """
-import attrs
-from cswf_core import hookimpl
-from cswf_core.interfaces import Metric, parameter
-
-HOSTILE = {hostile!r}
-
-@attrs.frozen
-class Strange(Metric):
+def test_a_plugin_is_shown(cswf, tmp_path):
+    body = """
     __doc__ = HOSTILE
     size: int = parameter(HOSTILE, default=1)
     def compute(self, comparison): raise ValueError(HOSTILE)
-
-@hookimpl
-def register_metrics(register):
-    register("strange", Strange)
-"""
-
-
-def test_a_plugin_is_shown(cswf, tmp_path):
-    (tmp_path / "strange.py").write_text(PLUGIN.format(hostile=HOSTILE))
+    """
+    write_plugin(tmp_path / "strange.py", "metric", body, f"HOSTILE = {HOSTILE!r}")
     (tmp_path / "broken.py").write_text(f"from cswf_core import hookimpl\nraise ImportError({HOSTILE!r})")
     (tmp_path / "warned.py").write_text("import cswf_core\n")
     options = ("--plugins-dir", tmp_path)

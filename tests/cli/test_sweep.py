@@ -17,19 +17,12 @@ from PIL import Image
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
+from tests.cli.conftest import TINY
 from tests.conftest import read_json
 from tests.processes import wait_until
 from tests.runs.unfinished import leave_unfinished
 
-OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
-TINY = (
-    "schedule.steps=2",
-    "schedule.directions=16",
-    "particles.count=20",
-    "evaluate.metrics.0.directions=50",
-    OUTPUTS,
-)
-
+TINY = (*TINY, "outputs.snapshots=[0, 2]")
 VARIANTS = """
 extends: digits
 schedule: {steps: 2, directions: 16}

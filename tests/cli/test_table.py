@@ -13,15 +13,8 @@ import pytest
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan_seeds
+from tests.cli.conftest import TINY
 from tests.scores.runs import score, write_run, write_samples
-
-TINY = (
-    "schedule.steps=2",
-    "schedule.directions=16",
-    "particles.count=20",
-    "evaluate.metrics.0.directions=50",
-    "outputs={snapshots: [], frames: 0}",
-)
 
 
 @pytest.fixture(scope="module")

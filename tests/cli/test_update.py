@@ -60,10 +60,10 @@ def whole(stoppable, tmp_path_factory) -> Path:
 def stopped_update(first, tmp_path) -> Path:
     """An update of the run that was stopped after two of its steps."""
     recipe = load_recipe(first / "recipe.yaml")
-    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
+    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), 4)
     folder, before = RunFolder(tmp_path / "stopped"), read_predecessor(RunFolder(first))
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, folder, device="cpu", observers=[Stop(8)], predecessor=before)
+        before.launch_next(recipe, folder, device="cpu", observers=[Stop(8)])
     return folder.path
 
 
@@ -114,43 +114,45 @@ def test_an_update_in_other_coordinates_has_those_of_the_first_data(cswf, tmp_pa
     assert fingerprint(updated / "counts.safetensors") == fingerprint(planned / "counts.safetensors")
 
 
-def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
+def test_an_update_can_be_updated_also_with_arrays_and_goes_beside_the_run(cswf, first, tmp_path):
+    bunch = load_digits()
+    arrays = tmp_path / "new.npz"
+    np.savez(arrays, images=(bunch.images[:5, None] * 15).astype(np.uint8), labels=bunch.target[:5])
+    news = ("{use: digits, classes: [5]}", "{use: digits, classes: [7]}", str(arrays))
     names = []
     run = first
-    for classes, steps in (("[5, 6]", ("--steps", "2")), ("[7]", ("--schedule", "3")), ("[8]", ())):
-        data = f"{{use: digits, classes: {classes}}}"
+    for data, steps in zip(news, (("--steps", "2"), ("--schedule", "3"), ()), strict=True):
         assert not cswf.output("update", run, "--data", data, *steps, "--device", "cpu", "--quiet")
         run = max(first.parent.glob("first-updated*"), key=lambda path: path.stat().st_ctime_ns)
         names.append(run.name)
     assert names == ["first-updated", "first-updated-2", "first-updated-3"]
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     assert recipe["online"]["steps"] == [2, [3]]
-    assert [each["classes"] for each in recipe["online"]["arrivals"]] == [[5, 6], [7], [8]]
+    arrivals = [(each["use"], each["classes"]) for each in recipe["online"]["arrivals"]]
+    assert arrivals == [("digits", [5]), ("digits", [7]), ("npz", [])]
+    assert facts(run)["data"]["samples"] == 901 + sum(bunch.target == 5) + sum(bunch.target == 7) + 5
     assert facts(run)["steps_done"] == 6 + 2 + 3 + 3  # the last number holds for all that follow
 
 
-@pytest.mark.parametrize("room", [(), ("condition.room=2",)], ids=["no room given", "too little given"])
-def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(update, cswf, tmp_path, room):
+@pytest.mark.parametrize(
+    ("room", "steps", "sets"),
+    [((), (), 64), (("condition.room=2",), ("--steps", "1"), 1)],
+    ids=["no room given", "too little given"],
+)
+def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(
+    update, cswf, tmp_path, room, steps, sets
+):
     plain = tmp_path / "plain"
     small = ("particles.count=40", "schedule.steps=3", "schedule.directions=150", "data.classes=[3, 4]")
     assert cswf("run", "digits", *small, *room, "--out", plain, "--device", "cpu", "--quiet").status == 0
-    ended = update("--data", "{use: digits, classes: [4, 5]}", run=plain)
+    ended = update("--data", "{use: digits, classes: [4, 5]}", *steps, run=plain)
     assert ended.status == 0, ended.err
-    assert "has kept no counts of its data: these are counted once, along 64 sets" in ended.out
+    assert f"has kept no counts of its data: these are counted once, along {sets} sets" in ended.out
     assert "condition.room becomes 3, and all data are counted" in ended.out
     written = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     assert written["condition"]["room"] == 3
     samples = np.load(tmp_path / "out" / "samples.npz")
     assert set(samples["labels"]) == {0, 1, 2}
-
-
-def test_arrays_can_be_learned(update, tmp_path):
-    bunch = load_digits()
-    arrays = tmp_path / "new.npz"
-    np.savez(arrays, images=(bunch.images[:5, None] * 15).astype(np.uint8), labels=bunch.target[:5])
-    ended = update("--data", str(arrays))
-    assert ended.status == 0, ended.err
-    assert facts(tmp_path / "out")["data"]["samples"] == 906
 
 
 def test_pictures_scored_against_held_out_ones_are_updated_along_as_many_sets_as_steps(
@@ -173,8 +175,8 @@ def test_pictures_scored_against_held_out_ones_are_updated_along_as_many_sets_as
     assert (score["name"], score["against"]["count"]) == ("sliced_wasserstein_test", 8)
     recipe = load_recipe(run / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(str(tmp_path / "new"), recipe.registry, (1, 8, 8)), 2)
-    many = attrs.evolve(recipe, online=attrs.evolve(recipe.online, sets=64))
-    launch(many, RunFolder(tmp_path / "many"), device="cpu", predecessor=read_predecessor(RunFolder(run)))
+    many = attrs.evolve(recipe, online=attrs.evolve(recipe.online, sets=8))
+    read_predecessor(RunFolder(run)).launch_next(many, RunFolder(tmp_path / "many"), device="cpu")
     assert facts(tmp_path / "many")["samples_sha256"] == facts(out)["samples_sha256"]
     again = cswf.output("update", out, "--data", tmp_path / "new", "--steps", "3", "--out", tmp_path / "again")
     assert "counts along 2 sets of directions, used in turn; for more sets, update the run" in again
@@ -184,7 +186,7 @@ def test_counts_that_are_damaged_are_said_to_be_and_counted_again(update, first,
     run = Path(shutil.copytree(first, tmp_path / "run"))
     counts = run / "counts.safetensors"
     counts.write_bytes(counts.read_bytes()[:1000])
-    ended = update("--data", NEW, run=run)
+    ended = update("--data", NEW, "--steps", "1", run=run)
     assert ended.status == 0
     assert "lost: " in ended.err
     assert "counts.safetensors cannot be read" in ended.err
@@ -239,7 +241,7 @@ def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(
 
 
 def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, stopped_update, tmp_path):
-    assert update("--data", NEW).status == 0
+    assert update("--data", NEW, "--steps", "4").status == 0
     assert cswf("resume", stopped_update, "--device", "cpu", "--quiet").status == 0
     assert facts(stopped_update)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
     assert facts(stopped_update)["updates"]["run"] == "first"

@@ -172,7 +172,7 @@ def test_an_update_of_two_ranks_is_that_of_one(tmp_path):
             follow(recipe, ranks, "cpu", before.counts)
             return ""
         folder = RunFolder(tmp_path / f"on {ranks.size}")
-        facts = launch(recipe, folder, device="cpu", predecessor=before, ranks=ranks)
+        facts = before.launch_next(recipe, folder, device="cpu", ranks=ranks)
         if not ranks.alone:
             ranks.dismiss()
         assert facts["particles"] > 600
