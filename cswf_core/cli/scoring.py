@@ -101,13 +101,10 @@ def eval(
     task.check(samples)
     with closing(WorkProgress(silent=quiet)) as progress:
         evaluation = evaluate(
-            samples,
+            attrs.evolve(generated, samples=samples, source=source, notes=notes),
             task,
-            source=source,
             device=chosen_device,
-            ending="_offline" if kind == "offline" else "",
-            notes=notes,
-            tell=progress.tell,
+            bench=task.bench(progress.tell),
         )
     _print(evaluation, "json" if as_json else form, quiet=quiet)
     told = _save(evaluation, folder, samples, real, features=save_features)
@@ -213,25 +210,16 @@ def compare(
         task = _task_of_two(both, recipes, wanted, registry)
     task = wanted.adjust(task)
     real = task.references[0].samples if task.data is None else task.data
-    samples = []
-    notes = []
+    conformed = []
     for generated, recipe in zip(both, recipes, strict=True):
-        said = list(generated.notes)
+        notes = list(generated.notes)
         own = _with_own_classes(generated.samples, task, recipe)
-        samples.append(conform(own, real, str(generated.path), said))
-        notes.append(tuple(said))
-        task.check(samples[-1])
+        samples = conform(own, real, str(generated.path), notes)
+        task.check(samples)
+        source = printable(str(generated.path))
+        conformed.append(attrs.evolve(generated, samples=samples, source=source, notes=notes))
     with closing(WorkProgress(silent=quiet)) as progress:
-        comparing = compare_samples(
-            samples[0],
-            samples[1],
-            task,
-            sources=(printable(str(first)), printable(str(second))),
-            notes=(notes[0], notes[1]),
-            recipes=recipes,
-            device=chosen_device,
-            tell=progress.tell,
-        )
+        comparing = compare_samples(*conformed, task, recipes=recipes, device=chosen_device, tell=progress.tell)
     names = _names(first, second)
     seeds = None not in recipes and len(groups([each.resolved() for each in recipes if each])) == 1
     if as_json:

@@ -60,11 +60,13 @@ AS_THEY_ARE = Reading()
 class Generated:
     """Samples to be scored, and where they come from."""
 
-    path: Path
-    source: str
     samples: Dataset = attrs.field(repr=False)
+    source: str = ""
+    path: Path = Path()
     run: Path | None = None
     """The folder of the run they are from."""
+    ending: str = ""
+    """What is put behind the names of their scores and figures."""
     notes: Sequence[str] = ()
     """Sentences on the files that a score may depend on."""
 
@@ -91,14 +93,10 @@ class Reference:
         return f"{self.data}:{self.split}" if self.split else self.data
 
     @property
-    def data_suffix(self) -> str:
-        """The end of a score's name that tells the data, where they are not the run's own."""
-        return "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
-
-    @property
-    def split_suffix(self) -> str:
-        """The end of a score's name that tells the split."""
-        return "_test" if self.split == "test" else ""
+    def suffix(self) -> str:
+        """The end of a score's name that tells the data, where they are not the run's own, and the split."""
+        data = "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
+        return data + ("_test" if self.split == "test" else "")
 
     def like(self, data: Dataset) -> Reference:
         """Return the real samples with the channels and classes of others that they stand beside."""
@@ -245,9 +243,9 @@ def read(
         return _read_run(path, kind, plugins_dir, reading)
     notes: list[str] = []
     if path.is_dir():
-        return Generated(path, printable(str(path)), read_folder(path, reading, notes), notes=notes)
+        return Generated(read_folder(path, reading, notes), printable(str(path)), path, notes=notes)
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Generated(path, printable(str(path)), read_archive(path, reading, notes), notes=notes)
+        return Generated(read_archive(path, reading, notes), printable(str(path)), path, notes=notes)
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
@@ -265,7 +263,8 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, reading: Readin
         status = "unknown" if facts is None else facts.status
         raise RunError(f"{path} has no samples: its status is '{status}'")
     notes: list[str] = []
-    return Generated(path, file.name, read_archive(file, reading, notes), run=path, notes=notes)
+    ending = "_offline" if kind == "offline" else ""
+    return Generated(read_archive(file, reading, notes), file.name, path, path, ending, notes)
 
 
 def read_folder(path: Path, reading: Reading, notes: list[str]) -> Dataset:

@@ -15,7 +15,7 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import SPLITS, TRAINING_CALLED, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Observation, Workbench
-from cswf_core.interfaces.metric import Tell
+from cswf_core.interfaces.metric import ShareOut, Tell
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.build import load_everything
@@ -156,8 +156,8 @@ class Task:
             held_out=None if self.held_out is None else some(self.held_out),
         )
 
-    def bench(self, tell: Tell | None = None) -> Workbench:
-        """Return the workbench that the metrics share."""
+    def bench(self, tell: Tell | None = None, share_out: ShareOut | None = None) -> Workbench:
+        """Return the workbench that the metrics share; `share_out` has several devices compute features."""
         names = {reference.samples: reference.name for reference in self.references}
         first = next(iter(self.references), None)
         if first is not None:  # real samples that no score is taken against are cached by name as well
@@ -172,6 +172,7 @@ class Task:
             real_features=any(part.real_features for part in by_features),
             weights=self.weights,
             download=self.download,
+            share_out=share_out,
         )
         return bench if tell is None else attrs.evolve(bench, tell=tell)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cswf_core.evaluation.evaluate import compare
-from cswf_core.evaluation.samples import Reference
+from cswf_core.evaluation.samples import Generated, Reference
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset, Space, Spread
 from cswf_core.plugins import Registry
@@ -35,8 +35,7 @@ def task() -> Task:
 
 
 def compared(task: Task, first: Dataset, second: Dataset):
-    nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    return compare(first, second, task, sources=("a", "b"), notes=nothing, device=torch.device("cpu")).scores
+    return compare(Generated(first), Generated(second), task, device=torch.device("cpu")).scores
 
 
 def test_of_the_larger_set_as_many_are_scored_as_the_smaller_has(task):

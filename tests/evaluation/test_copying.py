@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import read_real
+from cswf_core.evaluation.samples import Generated, read_real
 from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task
 from cswf_core.interfaces import BIN, Comparison, Conditions, Dataset, Key, Masked, Result, Space, Workbench
 from cswf_core.recipe import choose, load_recipe
@@ -383,7 +383,7 @@ def test_the_search_for_copies_that_nobody_asked_for_takes_a_share_of_the_flow(r
     assert task.products == 10 * 32 * 64 * (2 * 100 + 1797) // FLOW_SHARE
     later = load_recipe("digits", [*small, "online={steps: 5, arrivals: [digits]}"], registry=registry)
     assert Task.of_recipe(later, data).products == task.products // 2
-    fewest = evaluate(data.take(slice(90)), task, source="", device=torch.device("cpu")).document
+    fewest = evaluate(Generated(data.take(slice(90))), task, device=torch.device("cpu")).document
     assert {score["samples"] for score in fewest["scores"] if score["name"] == "copies_l2"} == {20}
     real = read_real("digits", registry)
     assert Task.of_images([real], recipe.metrics, registry).with_copying(registry).products == PRODUCTS
@@ -448,7 +448,7 @@ def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
     origin = torch.cat([-1 - torch.arange(10), torch.arange(30)])
     conditions = Conditions(origin=origin)
     generated = attrs.evolve(data.take(origin.clamp(min=0)), conditions=conditions, bin_width=0.0)
-    document = evaluate(generated, Task.of_recipe(recipe, data), source="", device=torch.device("cpu")).document
+    document = evaluate(Generated(generated), Task.of_recipe(recipe, data), device=torch.device("cpu")).document
     told = [note for note in document["notes"] if "too good" in note]
     assert "sliced_wasserstein: too good, as 30 of 40 samples complete images of mnist:train" in told[0]
     assert "sliced_wasserstein_test: too good, as 10 of 40 samples complete images of mnist:test" in told[1]
@@ -461,7 +461,7 @@ def test_images_of_a_folder_or_file_are_not_called_training_images(tmp_path, reg
     real = read_real(str(tmp_path / "mine.npz"), registry)
     sliced = choose(registry, "metric", "sliced-wasserstein")
     task = Task.of_images([real], [sliced], registry).with_copying(registry)
-    document = evaluate(crowd[3], task, source="", device=torch.device("cpu")).document
+    document = evaluate(Generated(crowd[3]), task, device=torch.device("cpu")).document
     (score,) = (score for score in document["scores"] if score["name"] == "copies_l2")
     assert "of 400 images of mine.npz to 220 samples and to 400 other images of mine.npz" in score["protocol"]
     assert "copying: 40 of 220 samples are among the images of mine.npz, byte for byte" in score["notes"][0]
