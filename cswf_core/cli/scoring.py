@@ -15,8 +15,8 @@ from cswf_core.cli.terminal import prepare, show_scores
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Comparing, Evaluation, evaluate
 from cswf_core.evaluation.evaluate import compare as compare_samples
-from cswf_core.evaluation.samples import Generated, Reading, conform, read, read_all_real
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated, Reading, conform, read
+from cswf_core.evaluation.task import Task, read_all_real
 from cswf_core.interfaces import Dataset
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures

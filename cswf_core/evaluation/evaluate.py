@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import Generated, Reference
-from cswf_core.evaluation.task import COPYING, Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import COPYING, Reference, Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Result, Spread, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import out_of_memory_explained
@@ -267,11 +267,11 @@ def _notes(
 ) -> list[str]:
     """Return the notes on scores of these names: of few samples, against some real ones, or too good."""
     notes = []
-    shown = ", ".join(names[: len(result.scores)])
+    listed = ", ".join(names[: len(result.scores)])
     count = _count(comparison, result)
     if count < metric.part.customary:
         notes.append(
-            f"{shown}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
+            f"{listed}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
             f"not to be compared with those"
         )
     real = comparison.training if reference is None else reference.samples
@@ -291,7 +291,7 @@ def _notes(
     completing = int((origin < 0 if reference.split == "test" else origin >= 0).sum())
     if completing >= 0.01 * len(origin):
         notes.append(
-            f"{shown}: too good, as {completing:,} of {len(origin):,} samples complete images of "
+            f"{listed}: too good, as {completing:,} of {len(origin):,} samples complete images of "
             f"{reference.name} and contain parts of them; metrics psnr, perceptual-distance and completion-fid "
             "score completions of held-out images (condition.held_out)"
         )

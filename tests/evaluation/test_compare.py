@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from cswf_core.evaluation.evaluate import compare
-from cswf_core.evaluation.samples import Generated, Reference
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import Reference, Task
 from cswf_core.interfaces import Dataset, Space, Spread
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose

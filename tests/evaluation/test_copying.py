@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import Generated, read_real
-from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task, read_real
 from cswf_core.interfaces import BIN, Comparison, Conditions, Dataset, Key, Masked, Result, Space, Workbench
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import Generated, Reference
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import Reference, Task
 from cswf_core.interfaces import Workbench
 from cswf_core.recipe import choose
 from cswf_plugins import cache

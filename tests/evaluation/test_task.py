@@ -9,8 +9,8 @@ from rich.console import Console
 
 from cswf_core.cli.terminal import show_scores
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import SPLITS, Generated, conform, read_real, references
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated, conform
+from cswf_core.evaluation.task import SPLITS, Task, read_real, references
 from cswf_core.interfaces import Conditions
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
