@@ -219,7 +219,14 @@ def compare(
         source = printable(str(generated.path))
         conformed.append(attrs.evolve(generated, samples=samples, source=source, notes=notes))
     with closing(WorkProgress(silent=quiet)) as progress:
-        comparing = compare_samples(*conformed, task, recipes=recipes, device=chosen_device, tell=progress.tell)
+        comparing = compare_samples(
+            conformed[0],
+            conformed[1],
+            task,
+            recipes=recipes,
+            device=chosen_device,
+            tell=progress.tell,
+        )
     names = _names(first, second)
     seeds = None not in recipes and len(groups([each.resolved() for each in recipes if each])) == 1
     if as_json:

@@ -223,8 +223,8 @@ def _compute(
     for name, (plain, value) in zip(names, values.items(), strict=True):
         meaning = result.meanings.get(plain, Meaning())
         score = score_of(
-            name,
-            value,
+            name=name,
+            value=value,
             detail=plain not in result.scores,
             better=metric.part.better if meaning.of_samples else "",
             samples=result.counts.get(plain, _count(comparison, result)),
