@@ -383,8 +383,9 @@ def _figures(run: RunFolder, ending: str = "") -> list[dict[str, Any]]:
 
 def neighbours(run: RunFolder) -> Section:
     """Return the figures of a run's metrics: its samples beside the training images nearest to them."""
-    told = problems(run, *run.scores.figures)
-    return Section("neighbours", "Nearest neighbours", "samples.figures", _figures(run), told)
+    figures = _figures(run)
+    told = problems(run, *run.scores.figures)  # known once the figures have been read
+    return Section("neighbours", "Nearest neighbours", "samples.figures", figures, told)
 
 
 def neighbours_compared(runs: Sequence[RunFolder]) -> Section:
