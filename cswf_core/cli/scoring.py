@@ -15,8 +15,8 @@ from cswf_core.cli.terminal import Execution, prepare, show_scores
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Comparing, Evaluation, evaluate
 from cswf_core.evaluation.evaluate import compare as compare_samples
-from cswf_core.evaluation.samples import Generated, Reading, conform, read, read_all_real
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated, Reading, conform, read
+from cswf_core.evaluation.task import Task, read_all_real
 from cswf_core.interfaces import Dataset
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
@@ -94,19 +94,16 @@ def eval(
     with memory_limited(_limit(generated)):
         recipe, task = _task(generated, wanted, registry)
     task = wanted.adjust(task, registry, recipe)
-    samples, real, notes = _conformed(generated, recipe, task)
+    conformed, real = _conformed(attrs.evolve(generated, source=source), recipe, task)
     with wanted.progress() as progress:
         evaluation = evaluate(
-            samples,
+            conformed,
             task,
-            source=source,
             device=device,
-            ending="_offline" if kind == "offline" else "",
-            notes=notes,
-            tell=progress.tell,
+            bench=task.bench(progress.tell),
         )
     _print(evaluation, "json" if as_json else form, quiet=wanted.quiet)
-    told = _save(evaluation, folder, samples, real, features=save_features)
+    told = _save(evaluation, folder, conformed.samples, real, features=save_features)
     if wanted.quiet:
         return
     if as_json or form is not None:  # what is printed may be read by a program
@@ -170,8 +167,8 @@ def _task(generated: Generated, wanted: Scoring, registry: Registry) -> tuple[Re
     return recipe, task
 
 
-def _conformed(generated: Generated, recipe: Recipe | None, task: Task) -> tuple[Dataset, Dataset, list[str]]:
-    """Return samples in the form of those they are compared with, the latter, and notes on what was changed."""
+def _conformed(generated: Generated, recipe: Recipe | None, task: Task) -> tuple[Generated, Dataset]:
+    """Return samples in the form of those they are compared with, and these; notes say what was changed."""
     samples = generated.samples
     real = task.references[0].samples if task.data is None else task.data
     if recipe is not None and samples.conditions.labels is not None:  # they count the classes of its own data
@@ -180,7 +177,7 @@ def _conformed(generated: Generated, recipe: Recipe | None, task: Task) -> tuple
     notes = list(generated.notes)
     samples = conform(samples, real, str(generated.path), notes)
     task.check(samples)
-    return samples, real, notes
+    return attrs.evolve(generated, samples=samples, notes=notes), real
 
 
 def _save(
@@ -222,19 +219,15 @@ def compare(first: Path, second: Path, as_json: bool, **options: Any) -> None:
     with memory_limited(_limit(*both)):
         task = _task_of_two(both, recipes, wanted, registry)
     task = wanted.adjust(task, registry, *recipes)
-    samples = []
-    notes = []
+    conformed = []
     for generated, recipe in zip(both, recipes, strict=True):
-        own, _, said = _conformed(generated, recipe, task)
-        samples.append(own)
-        notes.append(tuple(said))
+        named = attrs.evolve(generated, source=printable(str(generated.path)))
+        conformed.append(_conformed(named, recipe, task)[0])
     with wanted.progress() as progress:
         comparing = compare_samples(
-            samples[0],
-            samples[1],
+            conformed[0],
+            conformed[1],
             task,
-            sources=(printable(str(first)), printable(str(second))),
-            notes=(notes[0], notes[1]),
             recipes=recipes,
             device=device,
             tell=progress.tell,

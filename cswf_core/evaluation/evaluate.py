@@ -7,7 +7,8 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import Reference
-from cswf_core.evaluation.task import COPYING, Task
-from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Spread, Workbench
-from cswf_core.interfaces.metric import ShareOut, Tell
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import COPYING, Reference, Task
+from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Result, Spread, Workbench
+from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import out_of_memory_explained
 from cswf_core.recipe import Choice, Recipe
 from cswf_core.runs.record import command_line, commit, describe_device, versions
@@ -33,6 +34,8 @@ class Evaluation:
 
     generated: dict[str, Any]
     """What was scored: source, numbers and digests of samples, and notes on them."""
+    ending: str = ""
+    """What is put behind the names of scores and figures."""
     facts: dict[str, Any]
     """What all scores share: how, where and with what they are computed; notes on them, and the time."""
     results: list[Score] = attrs.field(factory=list)
@@ -77,89 +80,90 @@ Keep = Callable[[Evaluation], object]
 
 
 def evaluate(
-    generated: Dataset,
+    generated: Generated,
     task: Task,
     *,
-    source: str,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    ending: str = "",
-    notes: Sequence[str] = (),
     bench: Workbench | None = None,
-    tell: Tell | None = None,
     keep: Keep | None = None,
-    share_out: ShareOut | None = None,
 ) -> Evaluation:
     """Compute all metrics of a task.
 
-    `source` is where the samples come from, `notes` say what their scores may depend on, and `ending` is put
-    behind the names of scores and figures. `bench` is that of another evaluation with the same task. `keep`
-    gets the scores so far, at first and after every metric, so that they are not lost if a later one fails.
-    `share_out` has several devices compute features.
+    `bench` is the task's own where none is given. `keep` gets the scores so far, at first and after every
+    metric, so that they are not lost if a later one fails.
     """
-    bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
-    everything = generated
-    generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
-    originals = task.originals(generated)
-    observation = task.observation(generated)
-    notes = [*notes, *(note for each in task.references for note in each.notes)]
+    bench = task.bench() if bench is None else bench
+    everything = generated.samples
+    samples = everything.take(task.subset(everything)) if len(everything) > task.samples else everything
+    originals = task.originals(samples)
+    observation = task.observation(samples)
     metrics = task.metrics
-    if originals is None and generated.conditions.origin is not None:
+    if originals is None and samples.conditions.origin is not None:
         metrics = tuple(metric for metric in metrics if metric.plugin.owner.name != COPYING)
-        if len(metrics) < len(task.metrics):
-            notes.append(
-                "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` "
-                "of the run's folder checks the generated parts"
-            )
-    about = {
-        "source": source,
-        "count": len(generated),
-        "available": len(everything),
-        "sha256": bench.sha256(generated),
-        "all_sha256": bench.sha256(everything),
-        "notes": list(dict.fromkeys(notes)),
-    }
-    evaluation = Evaluation(
-        generated=about, facts=_facts(task, device), real=_some_real(task), features=bench.features
+    evaluation = _begun(generated, samples, task, metrics, bench, device)
+    comparison_with = partial(
+        Comparison,
+        generated=samples,
+        training=task.training,
+        training_called=task.training_called,
+        mirrored=task.mirrored,
+        held_out=task.held_out,
+        originals=originals,
+        observation=None if observation is None else observation.to(device),
+        bench=bench,
     )
     _tell(evaluation, bench, keep)
     for metric in metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
-        unasked = task.products is not None and metric is task.metrics[-1]
-        references: Sequence[Reference | None] = task.references
-        if metric.part.once:
-            references = [next(iter(task.references), None)]
-        for reference in references:
-            samples = task.training if reference is None else reference.samples
-            assert samples is not None, "metrics without a reference are computed from the training data"
-            comparison = Comparison(
-                generated=generated,
-                real=samples,
+        for reference in (*task.references, None)[:1] if metric.part.once else task.references:
+            real = task.training if reference is None else reference.samples
+            assert real is not None, "metrics without a reference are computed from the training data"
+            comparison = comparison_with(
+                real=real,
                 draw=Key(task.seed, f"metric {name}").open(device, dtype),
-                training=task.training,
-                training_called=task.training_called,
-                mirrored=task.mirrored,
-                held_out=task.held_out,
-                originals=originals,
-                observation=None if observation is None else observation.to(device),
-                products=task.products if unasked else None,
-                bench=bench,
+                products=task.products if metric is task.metrics[-1] else None,
             )
-            against = None if metric.part.once else reference
-            _compute(metric, comparison, against, ending, evaluation, task.of_training)
+            _compute(metric, comparison, None if metric.part.once else reference, task, evaluation)
         _tell(evaluation, bench, keep)
     return evaluation
 
 
-def _facts(task: Task, device: torch.device) -> dict[str, Any]:
-    """Return what all scores of an evaluation share: how, where and with what they are computed."""
-    return {
-        "settings": {"seed": task.seed, "precision": "float32", "samples": task.samples},
-        "device": describe_device(device),
-        "versions": versions(),
-        "command": command_line(),
-        "commit": commit(),
-    }
+def _begun(
+    generated: Generated,
+    samples: Dataset,
+    task: Task,
+    metrics: Sequence[Choice],
+    bench: Workbench,
+    device: torch.device,
+) -> Evaluation:
+    """Return an evaluation of some of the generated samples, without scores, by some of a task's metrics."""
+    notes = [*generated.notes, *(note for each in task.references for note in each.notes)]
+    if len(metrics) < len(task.metrics):
+        notes.append(
+            "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` "
+            "of the run's folder checks the generated parts"
+        )
+    return Evaluation(
+        generated={
+            "source": generated.source,
+            "count": len(samples),
+            "available": len(generated.samples),
+            "sha256": bench.sha256(samples),
+            "all_sha256": bench.sha256(generated.samples),
+            "notes": list(dict.fromkeys(notes)),
+        },
+        facts={
+            "settings": {"seed": task.seed, "precision": "float32", "samples": task.samples},
+            "device": describe_device(device),
+            "versions": versions(),
+            "command": command_line(),
+            "commit": commit(),
+        },
+        ending=generated.ending,
+        real=_some_real(task),
+        features=bench.features,
+    )
 
 
 def _some_real(task: Task) -> Dataset | None:
@@ -190,67 +194,55 @@ def _now() -> str:
 
 
 def _compute(
-    metric: Choice,
-    comparison: Comparison,
-    reference: Reference | None,
-    ending: str,
-    evaluation: Evaluation,
-    of_training: int | None,
+    metric: Choice, comparison: Comparison, reference: Reference | None, task: Task, evaluation: Evaluation
 ) -> None:
-    """Compute one metric and enter its scores; without a reference, these are against nothing.
-
-    `of_training` is how many training data there are, if only some are compared with.
-    """
+    """Compute one metric and enter its scores; without a reference, these are against nothing."""
     owner = metric.plugin.owner
+    bench = comparison.bench
     began = time.perf_counter()
     hint = "score fewer samples (evaluate.samples, --count), or use another device"
     with out_of_memory_explained(f"metric '{owner.name}' does not fit into memory; {hint}"):
         result = metric.checked.compute(comparison)
     seconds = round(time.perf_counter() - began, 3)
-    count = len(comparison.generated) if result.samples is None else result.samples
     values = {**result.scores, **result.details}
-    data, split = ("", "") if reference is None else (reference.data_suffix, reference.split_suffix)
-    taken = {score.name for score in evaluation.results}
-    names = [row + split for row in _free_rows(list(values), ending + data, split, taken)]
-    some = of_training if reference is None else reference.of
-    among = comparison.training if reference is None else reference.samples
-    notes = (
-        *_too_few(metric, count, names[: len(result.scores)]),
-        *_some(among, some, names, copying=metric.plugin.owner.name == COPYING),
-        *_flattered(comparison, reference, names[: len(result.scores)]),
-        *result.notes,
-    )
-    bench = comparison.bench
-    generated = evaluation.generated
-    compared = _compared_with(comparison, reference)
+    names = _free_names(list(values), reference, evaluation)
     shared = {key: evaluation.facts[key] for key in ("settings", "device", "versions", "command", "commit")}
+    score_of = partial(
+        Score,
+        metric=owner.name,
+        parameters=metric.plain(),
+        source=evaluation.generated["source"],
+        samples_digest=evaluation.generated["sha256"],
+        all_samples_digest=evaluation.generated["all_sha256"],
+        protocol=result.protocol,
+        notes=(*_notes(metric, comparison, reference, task, result, names), *result.notes),
+        seconds=seconds,
+        circumstances={**shared, "finished": _now(), "weights": bench.used.get(metric.part.network)},
+        **_compared_with(comparison, reference),
+    )
     for name, (plain, value) in zip(names, values.items(), strict=True):
-        spread = result.spreads.get(plain)
         meaning = result.meanings.get(plain, Meaning())
-        score = Score(
-            name,
-            value,
+        score = score_of(
+            name=name,
+            value=value,
             detail=plain not in result.scores,
             better=metric.part.better if meaning.of_samples else "",
-            metric=owner.name,
-            parameters=metric.plain(),
-            samples=result.counts.get(plain, count),
-            source=generated["source"],
-            samples_digest=generated["sha256"],
-            all_samples_digest=generated["all_sha256"],
+            samples=result.counts.get(plain, _count(comparison, result)),
             meaning=meaning,
-            protocol=result.protocol,
-            notes=notes,
-            seconds=seconds,
-            circumstances={**shared, "finished": _now(), "weights": bench.used.get(metric.part.network)},
-            **compared,
         )
+        spread = result.spreads.get(plain)
         if spread is not None:
             about = {"error": spread.error, "error_method": spread.method, "error_freedom": spread.freedom}
             score = attrs.evolve(score, **about)
             evaluation.spreads[name] = spread
         evaluation.results.append(score)
-    evaluation.add({f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()})
+    ending = evaluation.ending.replace("_", "-")
+    evaluation.add({f"{name}{ending}": figure for name, figure in result.figures.items()})
+
+
+def _count(comparison: Comparison, result: Result) -> int:
+    """Return how many generated samples went into a result."""
+    return len(comparison.generated) if result.samples is None else result.samples
 
 
 def _compared_with(comparison: Comparison, reference: Reference | None) -> dict[str, Any]:
@@ -265,48 +257,56 @@ def _compared_with(comparison: Comparison, reference: Reference | None) -> dict[
     return {}
 
 
-def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
-    """Return a note for scores of fewer samples than published ones."""
-    if count >= metric.part.customary:
-        return []
-    return [
-        f"{', '.join(names)}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
-        f"not to be compared with those"
-    ]
-
-
-def _some(real: Dataset | None, available: int | None, names: Sequence[str], *, copying: bool) -> list[str]:
-    """Return a note for scores against some of the available real samples."""
-    if real is None or available is None or len(real) == available:
-        return []
-    some = f"{len(real):,} of {available:,} real samples, evenly spread over them; "
-    if copying:
-        return [f"copies are looked for among {some}copies of the others are not found"]
-    return [f"{', '.join(names)}: against {some}do not compare with scores against all, such as published ones"]
-
-
-def _flattered(comparison: Comparison, reference: Reference | None, names: Sequence[str]) -> list[str]:
-    """Return a note for scores against images of which the samples were given parts."""
+def _notes(
+    metric: Choice,
+    comparison: Comparison,
+    reference: Reference | None,
+    task: Task,
+    result: Result,
+    names: Sequence[str],
+) -> list[str]:
+    """Return the notes on scores of these names: of few samples, against some real ones, or too good."""
+    notes = []
+    listed = ", ".join(names[: len(result.scores)])
+    count = _count(comparison, result)
+    if count < metric.part.customary:
+        notes.append(
+            f"{listed}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
+            f"not to be compared with those"
+        )
+    real = comparison.training if reference is None else reference.samples
+    available = task.of_training if reference is None else reference.of
+    if real is not None and available is not None and len(real) != available:
+        some = f"{len(real):,} of {available:,} real samples, evenly spread over them; "
+        if metric.plugin.owner.name == COPYING:
+            notes.append(f"copies are looked for among {some}copies of the others are not found")
+        else:
+            notes.append(
+                f"{', '.join(names)}: against {some}do not compare with scores against all, such as published "
+                "ones"
+            )
     origin = comparison.generated.conditions.origin
     if reference is None or reference.foreign or comparison.originals is None or origin is None:
-        return []
+        return notes
     completing = int((origin < 0 if reference.split == "test" else origin >= 0).sum())
-    if completing < 0.01 * len(origin):
-        return []
-    return [
-        f"{', '.join(names)}: too good, as {completing:,} of {len(origin):,} samples complete images of "
-        f"{reference.name} and contain parts of them; metrics psnr, perceptual-distance and completion-fid "
-        "score completions of held-out images (condition.held_out)"
-    ]
+    if completing >= 0.01 * len(origin):
+        notes.append(
+            f"{listed}: too good, as {completing:,} of {len(origin):,} samples complete images of "
+            f"{reference.name} and contain parts of them; metrics psnr, perceptual-distance and completion-fid "
+            "score completions of held-out images (condition.held_out)"
+        )
+    return notes
 
 
-def _free_rows(names: Sequence[str], ending: str, split: str, taken: Collection[str]) -> list[str]:
-    """Return the scores' names without their split, numbered if another metric has one of them already."""
-    for number in itertools.count(1):
-        rows = [f"{name}{'' if number == 1 else f'_{number}'}{ending}" for name in names]
-        if not {row + split for row in rows} & set(taken):
-            return rows
-    raise AssertionError("numbers do not end")
+def _free_names(plain: Sequence[str], reference: Reference | None, evaluation: Evaluation) -> list[str]:
+    """Return the names of scores, numbered if another metric has one of them already."""
+    ending = evaluation.ending + ("" if reference is None else reference.suffix)
+    taken = {score.name for score in evaluation.results}
+
+    def numbered(number: int) -> list[str]:
+        return [f"{name}{'' if number == 1 else f'_{number}'}{ending}" for name in plain]
+
+    return next(names for names in map(numbered, itertools.count(1)) if taken.isdisjoint(names))
 
 
 @attrs.frozen
@@ -374,12 +374,10 @@ class Comparing:
 
 
 def compare(
-    first: Dataset,
-    second: Dataset,
+    first: Generated,
+    second: Generated,
     task: Task,
     *,
-    sources: tuple[str, str],
-    notes: tuple[tuple[str, ...], tuple[str, ...]],
     recipes: tuple[Recipe | None, Recipe | None] = (None, None),
     device: torch.device,
     tell: Tell | None = None,
@@ -389,19 +387,16 @@ def compare(
     FID falls with the number of samples, so of the larger set as many are drawn as the smaller has. `recipes`
     are those of sets that are runs: they say what samples were given of the images that they complete.
     """
-    count = min(len(first), len(second), task.samples)
+    count = min(len(first.samples), len(second.samples), task.samples)
     if count < 2:
         raise DataError("two sets are compared by at least two samples of each")
     task = attrs.evolve(task, samples=count)
     bench = task.bench(tell)
-    evaluations = tuple(
-        evaluate(
-            samples, attrs.evolve(task, recipe=recipe), source=source, device=device, notes=said, bench=bench
-        )
-        for samples, source, said, recipe in zip((first, second), sources, notes, recipes, strict=True)
+    one, other = (
+        evaluate(generated, attrs.evolve(task, recipe=recipe), device=device, bench=bench)
+        for generated, recipe in zip((first, second), recipes, strict=True)
     )
-    assert len(evaluations) == 2
-    return Comparing(evaluations, tuple(_compared(*evaluations)))
+    return Comparing((one, other), tuple(_compared(one, other)))
 
 
 def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:

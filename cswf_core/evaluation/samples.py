@@ -1,12 +1,10 @@
-"""Samples that are scored, and real ones that they are compared with.
+"""Samples of a run, a folder of pictures or an .npz file, whichever program made them.
 
-Both may come from a run, a folder of pictures or an .npz file, whichever program made them; real ones mostly
-come from a data set. All get the same channels and classes.
+Those that are scored get the channels and classes of the real ones that they are compared with.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -19,23 +17,15 @@ from torch import Tensor
 
 from cswf_core import arrays
 from cswf_core.arrays import Array, default_limit
-from cswf_core.checks.data import check_loaded
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.files import enough_text, refuse_large
-from cswf_core.interfaces import BIN, Conditions, Dataset, Owner, Space
+from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 from cswf_core.pictures.read import find_pictures, image_notes, picture_notes, read_picture
-from cswf_core.plugins import PluginFolders, Registry, as_options
-from cswf_core.recipe import choose
-from cswf_core.recipe.build import load_chosen
+from cswf_core.plugins import PluginFolders, as_options
 from cswf_core.runs.folder import RunFolder
-
-SPLITS = ("train", "test")
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that F_p is made of, and those carried along or sampled from a saved model."""
-
-TRAINING_CALLED = "training images"
-"""What a data set's own images are called; those of a folder may never have trained anything."""
 
 ADVICE = "--limit {} allows it"
 """How to read files that need more memory."""
@@ -60,169 +50,15 @@ AS_THEY_ARE = Reading()
 class Generated:
     """Samples to be scored, and where they come from."""
 
-    path: Path
-    source: str
     samples: Dataset = attrs.field(repr=False)
+    source: str = ""
+    path: Path = Path()
     run: Path | None = None
     """The folder of the run they are from."""
+    ending: str = ""
+    """What is put behind the names of their scores and figures."""
     notes: Sequence[str] = ()
     """Sentences on the files that a score may depend on."""
-
-
-@attrs.frozen(eq=False)
-class Reference:
-    """Real samples to compare with."""
-
-    data: str
-    """Name of the data set, folder or file."""
-    split: str
-    """`train`, `test`, or nothing where there are no splits."""
-    samples: Dataset = attrs.field(repr=False)
-    foreign: bool = False
-    """Whether these are other data than those of the run that is scored."""
-    of: int | None = None
-    """How many there are, if these are only some of them; None: these are all."""
-    notes: tuple[str, ...] = ()
-    """Sentences on the files, and on what was done to them, that a score may depend on."""
-
-    @property
-    def name(self) -> str:
-        """Data and split, as `--against` takes them."""
-        return f"{self.data}:{self.split}" if self.split else self.data
-
-    @property
-    def data_suffix(self) -> str:
-        """The end of a score's name that tells the data, where they are not the run's own."""
-        return "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
-
-    @property
-    def split_suffix(self) -> str:
-        """The end of a score's name that tells the split."""
-        return "_test" if self.split == "test" else ""
-
-    def like(self, data: Dataset) -> Reference:
-        """Return the real samples with the channels and classes of others that they stand beside."""
-        if self.samples.space == data.space:
-            return self
-        notes = list(self.notes)
-        samples = conform(self.samples, data, self.name, notes)
-        return attrs.evolve(self, samples=samples, notes=tuple(notes))
-
-
-@attrs.frozen(eq=False)
-class RealSamples:
-    """Real samples of one name: the references, the data that may have been copied, and held-out ones."""
-
-    references: tuple[Reference, ...]
-    training: Dataset | None = None
-    training_called: str = TRAINING_CALLED
-    """What `training` are called in sentences."""
-    mirrored: Dataset | None = None
-    held_out: Dataset | None = None
-
-
-def read_real(text: str, registry: Registry, reading: Reading = AS_THEY_ARE) -> RealSamples:
-    """Return what `--against` names: a data set and its split, a folder of pictures, or an .npz file.
-
-    All are checked as a run's data are. `reading` is for folders and files. Without a split, a data set's
-    training split and its test split. A data set's name comes before a folder of the same name, which `./` can
-    begin.
-    """
-    if not text.strip():
-        raise DataError("--against needs a data set, a folder of pictures or an .npz file")
-    written = text.startswith("{")
-    path = Path(text).expanduser()
-    if not written and text.split(":")[0] not in registry.names("dataset"):
-        if path.exists():
-            source = read(path, reading=reading)
-            samples = _real(path, source.samples)
-            name = printable(path.resolve().name)
-            called = f"images of {name}" if samples.space.is_image else f"points of {name}"
-            return RealSamples((Reference(name, "", samples, notes=tuple(source.notes)),), samples, called)
-        without, colon, _ = text.rpartition(":")
-        if colon and Path(without).expanduser().exists():
-            raise DataError(f"--against {text}: folders and files have no splits; write --against {without}")
-        if "/" in text or text.lower().endswith(".npz"):
-            hint = "--against takes a data set, a folder of pictures or an .npz file"
-            raise DataError(f"{path} does not exist; {hint}")
-    name, split = (text, "") if written else _split(text)
-    choice = choose(registry, "dataset", name, "--against", or_path=True)
-    owner = choice.plugin.owner
-    data = load_chosen(choice, 0, torch.float32)
-    splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    training, mirrored = in_memory(data, 50_000)  # enough to compare with, where memory does not hold all
-    real = references(owner.name, training, splits, data)
-    return RealSamples(real, training, mirrored=mirrored, held_out=training.held_out)
-
-
-def read_all_real(
-    texts: Sequence[str], registry: Registry, reading: Reading = AS_THEY_ARE
-) -> list[RealSamples]:
-    """Return what several `--against` name; two folders or files of one name are told apart by their paths."""
-    real = [read_real(text, registry, reading) for text in texts]
-    names = [reference.name for each in real for reference in each.references]
-    return [
-        attrs.evolve(each, references=tuple(_apart(reference, text, names) for reference in each.references))
-        for each, text in zip(real, texts, strict=True)
-    ]
-
-
-def _apart(reference: Reference, text: str, names: Sequence[str]) -> Reference:
-    if names.count(reference.name) == 1:
-        return reference
-    return attrs.evolve(reference, data=printable(str(Path(text).expanduser())))
-
-
-def _real(path: Path, samples: Dataset) -> Dataset:
-    """Return samples of a folder or file as data, whose classes have names; refuse what a run would refuse."""
-    labels = samples.conditions.labels
-    if labels is not None and not samples.classes:
-        least = int(labels.min())
-        most = int(labels.max())
-        if least < 0 or most >= len(labels):
-            wrong = least if least < 0 else most
-            raise DataError(f"{path}: 'labels' must count from 0 without large gaps, got {wrong}")
-        samples = attrs.evolve(samples, classes=tuple(map(str, range(most + 1))))
-    return check_loaded(samples, Owner("dataset", printable(str(path)), "given by its path", ""))
-
-
-def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:
-    """Return the samples that are not made from others, and those that are; of streamed ones `count` each."""
-    training = data.genuine()
-    mirrored = data.made()
-    if data.stored is None:
-        return training, mirrored
-    return training.spread(count), None if mirrored is None else mirrored.spread(count)
-
-
-def references(
-    name: str, data: Dataset, splits: Sequence[str], everything: Dataset | None = None
-) -> tuple[Reference, ...]:
-    """Return splits of a data set that has no mirror images; it may be a part of `everything`."""
-    each = []
-    for split in splits:
-        samples = data if split == "train" else data.held_out
-        if samples is None:
-            raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
-        whole = everything if split == "train" or everything is None else everything.held_out
-        size = 0 if whole is None or whole.stored is None else len(whole.genuine())
-        some = size if size > len(samples) else None
-        partly = (
-            "scores against test are against held-out samples of the first data: later data hold nothing out"
-        )
-        notes = (partly,) if split == "test" and data.partly_held_out else ()
-        called = data.split if split == "train" else split
-        each.append(Reference(name, called, samples, of=some, notes=notes))
-    return tuple(each)
-
-
-def _split(text: str) -> tuple[str, str]:
-    name, colon, split = text.rpartition(":")
-    if not colon:
-        return text, ""
-    if split not in SPLITS:
-        raise DataError(f"--against {text}: there is no split '{split}'; write {name}:train or {name}:test")
-    return name, split
 
 
 def is_run(path: Path) -> bool:
@@ -245,9 +81,9 @@ def read(
         return _read_run(path, kind, plugins_dir, reading)
     notes: list[str] = []
     if path.is_dir():
-        return Generated(path, printable(str(path)), read_folder(path, reading, notes), notes=notes)
+        return Generated(read_folder(path, reading, notes), printable(str(path)), path, notes=notes)
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Generated(path, printable(str(path)), read_archive(path, reading, notes), notes=notes)
+        return Generated(read_archive(path, reading, notes), printable(str(path)), path, notes=notes)
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
@@ -265,7 +101,8 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, reading: Readin
         status = "unknown" if facts is None else facts.status
         raise RunError(f"{path} has no samples: its status is '{status}'")
     notes: list[str] = []
-    return Generated(path, file.name, read_archive(file, reading, notes), run=path, notes=notes)
+    ending = "_offline" if kind == "offline" else ""
+    return Generated(read_archive(file, reading, notes), file.name, path, path, ending, notes)
 
 
 def read_folder(path: Path, reading: Reading, notes: list[str]) -> Dataset:

@@ -148,7 +148,10 @@ class Frames:
         """Draw each frame: images in their own pixels with clear gaps, or points over their target."""
         if self.images is not None:
             places = grid.arrangement(self.labels, self.images.shape[1])
-            return [grid.mosaic(images, self._come(places, t)) for t, images in enumerate(self.images)]
+            since = np.zeros(self.images.shape[1]) if self.since is None else self.since
+            # Images that are still to come leave gaps.
+            come = [np.where(since[places] <= t, places, -1) for t in range(len(self.images))]
+            return [grid.mosaic(images, there) for images, there in zip(self.images, come, strict=True)]
         return scatter.film(self._clouds(), self.labels, self._target())
 
     def tiles(self) -> list[list[Image.Image]]:
@@ -191,13 +194,6 @@ class Frames:
             buffer, "GIF", save_all=True, append_images=titled[1:], duration=durations, loop=0, disposal=1
         )
         return buffer.getvalue()
-
-    def _come(self, places: NDArray[np.int64], frame: int) -> NDArray[np.int64]:
-        """Return where images go in a frame: gaps for those that are still to come."""
-        if self.since is None:
-            return places
-        there: NDArray[np.int64] = np.where((places >= 0) & (self.since[places] <= frame), places, -1)
-        return there
 
     def _clouds(self) -> list[NDArray[np.float32]]:
         """Return the points of each frame; those that come later are the last."""

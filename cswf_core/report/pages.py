@@ -83,7 +83,7 @@ def _made(make: Callable[[], str], folders: str) -> str:
 
 
 def _read(folder: Path, most: int | None = None) -> RunFolder:
-    """Read the folder of a run or an evaluation, and so many samples; raise `RunError` if it is none."""
+    """Read the folder of a run or an evaluation, with `most` samples; raise `RunError` if it is none."""
     run = RunFolder(folder)
     if not folder.is_dir() or not (run.is_run or run.file("metrics.json").is_file()):
         raise RunError(
@@ -272,7 +272,7 @@ def _by_class(
 
 
 def _row(images: Bytes, columns: int, alt: str) -> Picture | None:
-    """Return the first of n×C×H×W images in a row of so many places; None if there is none."""
+    """Return the first of n×C×H×W images in a row with places for `columns`; None if there is none."""
     if not len(images):
         return None
     numbers = np.array([[i if i < len(images) else -1 for i in range(columns)]])
@@ -326,9 +326,13 @@ def flow_picture(run: RunFolder, budget: int = GIF_BYTES) -> Picture | None:
 
 def flow(run: RunFolder) -> Section:
     """Return the flow over time."""
-    picture = flow_picture(run)
-    told = problems(run, "frames.npz", "flow.png", "flow.gif")
-    return Section("flow", "Flow", "samples.drawing", picture and {"image": picture, "note": ""}, told)
+    return _pictured("flow", "Flow", flow_picture(run), problems(run, "frames.npz", "flow.png", "flow.gif"))
+
+
+def _pictured(name: str, title: str, picture: Picture | None, told: Sequence[str], note: str = "") -> Section:
+    """Return a section with one picture, and a note below it."""
+    content = None if picture is None else {"image": picture, "note": note}
+    return Section(name, title, "samples.drawing", content, told)
 
 
 def samples(run: RunFolder) -> tuple[Section, dict[str, Any] | None]:
@@ -346,54 +350,46 @@ def samples(run: RunFolder) -> tuple[Section, dict[str, Any] | None]:
     return Section("samples", "Samples", "samples.samples", content, told), chart
 
 
-def drawn(run: RunFolder, name: str, title: str, alt: str, note: str = "") -> Section:
-    """Return a section with one picture of the run's folder as it is."""
-    file = {"offline": "samples-offline.png"}.get(name, f"{name}.png")
-    picture = drawing(run, file, alt)
-    content = None if picture is None else {"image": picture, "note": note}
-    return Section(name, title, "samples.drawing", content, problems(run, file))
-
-
 def offline(run: RunFolder) -> Section:
     """Return the samples of which F_p was not made."""
     note = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
-    return drawn(run, "offline", "Offline samples", f"Offline samples of {run.label}", note)
+    file = "samples-offline.png"
+    picture = drawing(run, file, f"Offline samples of {run.label}")
+    return _pictured("offline", "Offline samples", picture, problems(run, file), note)
 
 
 def completions(run: RunFolder) -> Section:
     """Return what was seen of images, with completions and originals."""
-    alt = "What was seen, completions, and the original, row by row"
-    return drawn(run, "completions", "Completions", alt)
+    picture = drawing(run, "completions.png", "What was seen, completions, and the original, row by row")
+    return _pictured("completions", "Completions", picture, problems(run, "completions.png"))
 
 
-def _figures(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the figures of a run's metrics, each with an anchor, a title and a sentence."""
-    listed = []
+def _figures(run: RunFolder, ending: str = "") -> list[dict[str, Any]]:
+    """Return the figures of a run's metrics, each with a title, a sentence, and an anchor with this ending."""
+    figures = []
     for file in run.scores.figures:
         name = file.removesuffix(".png")
         picture = drawing(run, file, f"{name} of {run.label}")
         if picture is not None:
-            title = name.replace("-", " ").capitalize()
-            lead = run.scores.leads.get(file, "")
-            anchor = f"figure-{safe_name(name)}"
-            listed.append({"anchor": anchor, "title": title, "lead": lead, "image": picture})
-    return listed
+            figure = {
+                "anchor": f"figure-{safe_name(name)}{ending}",
+                "title": name.replace("-", " ").capitalize(),
+                "lead": run.scores.leads.get(file, ""),
+                "image": picture,
+            }
+            figures.append(figure)
+    return figures
 
 
 def neighbours(run: RunFolder) -> Section:
     """Return the figures of a run's metrics: its samples beside the training images nearest to them."""
-    listed = _figures(run)
-    told = problems(run, *run.scores.figures)
-    return Section("neighbours", "Nearest neighbours", "samples.figures", listed, told)
+    figures = _figures(run)
+    told = problems(run, *run.scores.figures)  # known once the figures have been read
+    return Section("neighbours", "Nearest neighbours", "samples.figures", figures, told)
 
 
 def neighbours_compared(runs: Sequence[RunFolder]) -> Section:
     """Return the figures of the metrics of several runs."""
-    cards = []
-    for number, run in enumerate(runs, 1):
-        listed: list[Mapping[str, Any]] = [
-            {**figure, "anchor": f"{figure['anchor']}-{number}"} for figure in _figures(run)
-        ]
-        if listed:
-            cards.append((run, listed))
-    return Section("neighbours", "Nearest neighbours", "samples.figures_compared", cards)
+    cards = [(run, _figures(run, f"-{number}")) for number, run in enumerate(runs, 1)]
+    content = [card for card in cards if card[1]]
+    return Section("neighbours", "Nearest neighbours", "samples.figures_compared", content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -181,11 +180,12 @@ def _copying(scores: Sequence[Score], result: Score) -> str:
     score = next((each for each in scores if each.meaning.aspect == "copying" and each is not result), None)
     if score is None:
         return ""
-    expected = "" if score.meaning.expected is None else f" ({_expected(score)} expected)"
-    return f"{score_in_words(score.name)} {in_words(score)}{expected}"
+    expected = _expected(score)
+    return f"{score_in_words(score.name)} {in_words(score)}{f' ({expected} expected)' if expected else ''}"
 
 
 def _expected(score: Score) -> str:
+    """Return the value that real images would have, in words; nothing where that is not known."""
     expected = score.meaning.expected
     if expected is None:
         return ""
@@ -237,10 +237,10 @@ def _row(pair: Sequence[Score | None], name: str) -> dict[str, Any]:
     return {
         "name": name,
         "held_out": False,
-        "better": next((score.better for score in present if score.better), ""),
-        "sentence": next((score.meaning.sentence for score in present if score.meaning.sentence), ""),
+        "better": next(filter(None, (score.better for score in present)), ""),
+        "sentence": next(filter(None, (score.meaning.sentence for score in present)), ""),
         "cells": ["" if score is None else in_words(score) for score in pair],
-        "expected": next((_expected(score) for score in present if score.meaning.expected is not None), ""),
+        "expected": next(filter(None, map(_expected, present)), ""),
     }
 
 
@@ -326,22 +326,16 @@ def _evaluation_facts(content: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in {**facts, **versions}.items() if value}
 
 
-@functools.cache
-def _published_scores() -> dict[str, Any]:
-    """Return published scores by the name of the data set's plugin."""
-    text = (files("cswf_core.report") / "published.yaml").read_text(encoding="utf-8")
-    return mapping(yaml.safe_load(text))
-
-
 def _published(columns: Sequence[Group], us: str) -> list[dict[str, Any]]:
     """Return bars of our FIDs beside published ones, for every data set that has some.
 
     Ours are numbers, against the data set that was flowed to.
     """
     ours = [column for column in columns if "fid" in column.summaries]
+    published = yaml.safe_load((files("cswf_core.report") / "published.yaml").read_bytes()) if ours else {}
     made = []
     for data in dict.fromkeys(column.first.data_name for column in ours):
-        known = _published_scores().get(data)
+        known = published.get(data)
         fitting = [
             column
             for column in ours

@@ -139,7 +139,7 @@ def _exponent(value: float | Decimal, digits: int) -> int:
 
 
 def _places(number: Decimal, digits: int) -> int:
-    """Return how many places behind the point show so many digits; of hundreds fewer than 0."""
+    """Return how many places behind the point show these digits; of hundreds fewer than 0."""
     return digits - 1 - _exponent(number, digits) if number else 0
 
 

@@ -19,26 +19,11 @@ from cswf_core.interfaces.dataset import digest_of
 from cswf_core.nodes import RecipeError
 from cswf_core.recipe.render import flattened, from_yaml, short_paths
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.scores import Score, ScoreDocument, mapping, read_scores
+from cswf_core.runs.scores import Score, mapping, read_scores
 from cswf_core.scores.layout import Quantity, quantity
 
 CONFIDENCE = 0.95
 """Of intervals: that of the true difference lies within, if errors are what they are said to be."""
-
-
-def half_width(error: float, freedom: float = math.inf, among: int = 1) -> float:
-    """Return half of the interval of CONFIDENCE around a number with a standard error.
-
-    Of several such numbers, `among`, all lie within theirs with that confidence (Bonferroni).
-
-    `freedom` are the degrees of freedom that the error itself was estimated with (Student's t): few seeds make
-    a wide interval.
-    """
-    from scipy.special import ndtri, stdtrit  # only now: it takes a while to import
-
-    level = 1 - (1 - CONFIDENCE) / 2 / among
-    quantile = ndtri(level) if math.isinf(freedom) else stdtrit(max(freedom, 1.0), level)
-    return error * float(quantile)
 
 
 @attrs.frozen
@@ -49,14 +34,20 @@ class Estimate:
     error: float | None = None
     """Its standard error; None: not known."""
     freedom: float = math.inf
-    """Degrees of freedom of that error."""
+    """Degrees of freedom of that error (Student's t): few seeds make a wide interval."""
     among: int = 1
-    """How many differences are looked at together: with more of them, chance makes one of them large."""
+    """How many differences are looked at together: all are within their intervals at once (Bonferroni)."""
 
     @property
     def interval(self) -> float | None:
-        """Half of the interval around it; None where its error is not known."""
-        return None if self.error is None else half_width(self.error, self.freedom, self.among)
+        """Half of the interval of CONFIDENCE around it; None where its error is not known."""
+        from scipy.special import ndtri, stdtrit  # only now: it takes a while to import
+
+        if self.error is None:
+            return None
+        level = 1 - (1 - CONFIDENCE) / 2 / self.among
+        quantile = ndtri(level) if math.isinf(self.freedom) else stdtrit(max(self.freedom, 1.0), level)
+        return self.error * float(quantile)
 
     @property
     def is_noise(self) -> bool:
@@ -182,13 +173,6 @@ class Summary:
         return bases.pop() if len(bases) == 1 else None
 
 
-def summaries(documents: Sequence[ScoreDocument]) -> dict[str, Summary]:
-    """Return the scores of replicas by name, in the order of the first document that has them."""
-    names = dict.fromkeys(score.name for document in documents for score in document.scores)
-    by_run = [{score.name: score for score in document.scores} for document in documents]
-    return {name: Summary(tuple(run[name] for run in by_run if name in run)) for name in names}
-
-
 def common_label(labels: Sequence[str], folders: Sequence[Path]) -> str:
     """Return what replicas are called together: their label if it is one, else the folder they lie in."""
     if len(set(labels)) == 1:
@@ -217,12 +201,14 @@ class Group:
     @cached_property
     def summaries(self) -> dict[str, Summary]:
         """What the runs score together: name of a score → mean and spread."""
-        return summaries([run.scores for run in self.runs])
+        by_run = [{score.name: score for score in run.scores.scores} for run in self.runs]
+        names = dict.fromkeys(name for scores in by_run for name in scores)
+        return {name: Summary(tuple(run[name] for run in by_run if name in run)) for name in names}
 
     @cached_property
     def flat(self) -> dict[str, str]:
         """The recipe's values by key path, but for those in which replicas may differ."""
-        values = flattened(self.first.recipe) if self.first.recipe else {}
+        values = flattened(self.first.recipe)
         return {key: value for key, value in values.items() if key not in UNCOMPARED}
 
     def seeds_of(self, name: str) -> list[int]:

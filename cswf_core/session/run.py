@@ -19,6 +19,7 @@ from cswf_core.checks import CheckedObserver
 from cswf_core.documents import MisfitError, structured
 from cswf_core.errors import CswfError, PluginError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
+from cswf_core.evaluation.samples import Generated
 from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
@@ -351,15 +352,14 @@ class Run:
             if flow.settings.offline:
                 spreads["offline_spread"] = self._write_offline(flow.offline_samples(), spreads["spread"])
             record.save("running", **self._progress(), samples_sha256=generated.digest(), **spreads)
+            share_out = None if flow.ranks.alone else SharedWork(flow.ranks, flow.device)
             evaluated = evaluate(
-                generated,
+                Generated(generated, "samples.npz"),
                 self.task,
-                source="samples.npz",
                 device=flow.device,
                 dtype=flow.settings.dtype,
-                tell=tell,
+                bench=self.task.bench(tell, share_out),
                 keep=partial(write_scores, directory),
-                share_out=None if flow.ranks.alone else SharedWork(flow.ranks, flow.device),
             )
             flow.notify("after_evaluation", scores=evaluated.scores)
             flow.ranks.begin_commands()

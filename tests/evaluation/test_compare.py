@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from cswf_core.evaluation.evaluate import compare
-from cswf_core.evaluation.samples import Reference
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import Reference, Task
 from cswf_core.interfaces import Dataset, Space, Spread
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
 from cswf_core.scores.replicas import Estimate
 
 SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}")
-SMALL = ("particles.count=60", "schedule.steps=2", "outputs.snapshots=[]", "--quiet")
+SMALL = ("particles.count=60", "schedule.steps=2", "schedule.directions=50", "outputs.snapshots=[]", "--quiet")
 
 
 def points(count: int, shift: float, seed: int) -> Dataset:
@@ -35,8 +35,7 @@ def task() -> Task:
 
 
 def compared(task: Task, first: Dataset, second: Dataset):
-    nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    return compare(first, second, task, sources=("a", "b"), notes=nothing, device=torch.device("cpu")).scores
+    return compare(Generated(first), Generated(second), task, device=torch.device("cpu")).scores
 
 
 def test_of_the_larger_set_as_many_are_scored_as_the_smaller_has(task):
@@ -136,7 +135,7 @@ def test_runs_of_other_data_are_not_compared_without_a_reference_and_seeds_are_t
     differing = {"one": "seed=0", "other": "condition=none", "again": "seed=1"}
     one, other, again = (tmp_path / name for name in differing)
     for name, change in differing.items():
-        cswf.output("run", "digits", change, *SMALL, "--out", tmp_path / name)
+        cswf.output("run", "digits", change, *SMALL, "evaluate.metrics=[]", "--out", tmp_path / name)
     assert "the two runs have other data or conditions" in cswf.refusal("compare", one, other, *SLICED)
     printed = cswf.output("compare", one, again, *SLICED)
     assert "note: both runs are of one recipe and differ in their seed only" in printed

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import read_real
-from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task, read_real
 from cswf_core.interfaces import BIN, Comparison, Conditions, Dataset, Key, Masked, Result, Space, Workbench
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
@@ -59,12 +59,12 @@ def found_in(generated: Dataset, training: Dataset, **sets: object) -> Result:
 
 @pytest.fixture(scope="module")
 def photos() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Photographs of CIFAR-10 as bytes: 800 training images, 600 held-out ones, and 300 more of these."""
+    """Photographs of CIFAR-10 as bytes: 400 training images, 300 held-out ones, and 150 more of these."""
     skip_without("cifar10")
-    data = Cifar10(count=800, dequantise="none", download=False).load(Key(3, "data").open())
+    data = Cifar10(count=400, dequantise="none", download=False).load(Key(3, "data").open())
     assert data.held_out is not None
-    others = data.held_out.take(torch.arange(900)).images()
-    return data.images(), others[:600], others[600:]
+    others = data.held_out.take(torch.arange(450)).images()
+    return data.images(), others[:300], others[300:]
 
 
 def blurred(pixels: torch.Tensor, width: float) -> torch.Tensor:
@@ -106,27 +106,27 @@ def test_real_images_are_no_copies_nor_are_blurred_ones(width, held, photos):
 
 @pytest.mark.parametrize(("width", "held"), [(0.0, False), (0.5, True)])
 def test_copies_among_photographs_are_told_also_if_they_are_blurred(width, held, photos):
-    copies = blurred(photos[0][:20], width) if width else photos[0][:20]
-    measured = photo_result(torch.cat([photos[2][:280], copies]), photos, held)
-    assert 20 / 300 <= measured.scores["copies_l2"] < 24 / 300
-    assert measured.notes[0].startswith("copying: 2")
+    copies = blurred(photos[0][:10], width) if width else photos[0][:10]
+    measured = photo_result(torch.cat([photos[2][:140], copies]), photos, held)
+    assert 10 / 150 <= measured.scores["copies_l2"] < 12 / 150
+    assert measured.notes[0].startswith("copying: 1")
     assert ("byte for byte" in measured.notes[0]) == (width == 0)
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_one_copy_is_counted_and_an_identical_one_is_told(held, photos):
     def with_copy(copy: torch.Tensor) -> Result:
-        return photo_result(torch.cat([photos[2][:299], copy]), photos, held)
+        return photo_result(torch.cat([photos[2][:149], copy]), photos, held)
 
     measured = with_copy(photos[0][:1])
-    assert 1 / 300 <= measured.scores["copies_l2"] < 5 / 300
+    assert 1 / 150 <= measured.scores["copies_l2"] < 2.5 / 150
     assert measured.details["smallest_ratio_l2"] == 0
-    control = "600 held-out images" if held else "800 other training images"
+    control = "300 held-out images" if held else "400 other training images"
     assert measured.notes == [
-        f"identical: 1 of 300 samples is among the training images, byte for byte; of {control}, none is"
+        f"identical: 1 of 150 samples is among the training images, byte for byte; of {control}, none is"
     ]
     noisy = with_copy(photos[0][:1] ^ 3)  # the last two bits of each byte
-    assert noisy.scores["copies_l2"] >= 1 / 300
+    assert noisy.scores["copies_l2"] >= 1 / 150
     assert 0 < noisy.details["smallest_ratio_l2"] < 0.1
 
 
@@ -383,7 +383,7 @@ def test_the_search_for_copies_that_nobody_asked_for_takes_a_share_of_the_flow(r
     assert task.products == 10 * 32 * 64 * (2 * 100 + 1797) // FLOW_SHARE
     later = load_recipe("digits", [*small, "online={steps: 5, arrivals: [digits]}"], registry=registry)
     assert Task.of_recipe(later, data).products == task.products // 2
-    fewest = evaluate(data.take(slice(90)), task, source="", device=torch.device("cpu")).document
+    fewest = evaluate(Generated(data.take(slice(90))), task, device=torch.device("cpu")).document
     assert {score["samples"] for score in fewest["scores"] if score["name"] == "copies_l2"} == {20}
     real = read_real("digits", registry)
     assert Task.of_images([real], recipe.metrics, registry).with_copying(registry).products == PRODUCTS
@@ -443,12 +443,13 @@ def test_the_image_that_a_sample_completes_is_left_out_also_if_it_is_a_mirror_im
 def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
     skip_without("mnist")
     small = ("data.count=60", "data.download=false", "particles.count=40", "condition.held_out=5")
+    small += ("evaluate.metrics=[{use: sliced-wasserstein, directions: 20}]",)
     recipe = load_recipe("mnist-inpainting", small, registry=registry)
     data = load_data(recipe)
     origin = torch.cat([-1 - torch.arange(10), torch.arange(30)])
     conditions = Conditions(origin=origin)
     generated = attrs.evolve(data.take(origin.clamp(min=0)), conditions=conditions, bin_width=0.0)
-    document = evaluate(generated, Task.of_recipe(recipe, data), source="", device=torch.device("cpu")).document
+    document = evaluate(Generated(generated), Task.of_recipe(recipe, data), device=torch.device("cpu")).document
     told = [note for note in document["notes"] if "too good" in note]
     assert "sliced_wasserstein: too good, as 30 of 40 samples complete images of mnist:train" in told[0]
     assert "sliced_wasserstein_test: too good, as 10 of 40 samples complete images of mnist:test" in told[1]
@@ -461,7 +462,7 @@ def test_images_of_a_folder_or_file_are_not_called_training_images(tmp_path, reg
     real = read_real(str(tmp_path / "mine.npz"), registry)
     sliced = choose(registry, "metric", "sliced-wasserstein")
     task = Task.of_images([real], [sliced], registry).with_copying(registry)
-    document = evaluate(crowd[3], task, source="", device=torch.device("cpu")).document
+    document = evaluate(Generated(crowd[3]), task, device=torch.device("cpu")).document
     (score,) = (score for score in document["scores"] if score["name"] == "copies_l2")
     assert "of 400 images of mine.npz to 220 samples and to 400 other images of mine.npz" in score["protocol"]
     assert "copying: 40 of 220 samples are among the images of mine.npz, byte for byte" in score["notes"][0]

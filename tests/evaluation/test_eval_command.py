@@ -287,8 +287,11 @@ def test_scores_come_before_a_folder_that_cannot_be_written(cswf, run):
     assert "sliced_wasserstein_8bit" in done.out
 
 
-def test_a_sweep_s_folder_is_told_apart(cswf, tmp_path):
-    assert cswf("sweep", "digits", *SMALL, "seed=1,2", "--out", tmp_path / "sweep", "--quiet").status == 0
+def test_a_sweep_s_folder_is_told_apart(cswf, finished, tmp_path):
+    listed = [{"label": name, "folder": name} for name in ("one", "other")]
+    for row in listed:
+        shutil.copytree(finished, tmp_path / "sweep" / row["folder"])
+    (tmp_path / "sweep/sweep.json").write_text(json.dumps(listed))
     assert "is the folder of a sweep; give one of its runs, such as" in cswf.refusal("eval", tmp_path / "sweep")
     cswf.output("report", tmp_path / "sweep", "--out", tmp_path / "page.html")
     assert "2 runs compared" in (tmp_path / "page.html").read_text()

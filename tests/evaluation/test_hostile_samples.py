@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import Reading, conform, read, read_real
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Reading, conform, read
+from cswf_core.evaluation.task import Task, read_real
 from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures.frames import Frames
 from cswf_core.runs.folder import RunFolder

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import Reference
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated
+from cswf_core.evaluation.task import Reference, Task
 from cswf_core.interfaces import Workbench
 from cswf_core.recipe import choose
 from cswf_plugins import cache
@@ -57,7 +57,7 @@ def test_metrics_share_the_features_of_every_set(order, seen, photographs, regis
     splits = (("train", training), ("test", photographs.held_out))
     references = tuple(Reference("cifar10", split, samples) for split, samples in splits)
     task = Task(metrics=metrics, references=references, training=training, held_out=photographs.held_out)
-    scores = evaluate(generated, task, source="", device=CPU).scores
+    scores = evaluate(Generated(generated), task, device=CPU).scores
     assert {"fid", "fid_test", "fid_clean", "kid", "recall", "coverage", "class_fid"} <= scores.keys()
     assert set(seen.values()) == {1}
     assert Counter(mode for mode, _ in seen) == {"legacy_tensorflow": 300, "clean": 300}

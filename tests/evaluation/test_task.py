@@ -9,8 +9,8 @@ from rich.console import Console
 
 from cswf_core.cli.terminal import show_scores
 from cswf_core.evaluation.evaluate import evaluate
-from cswf_core.evaluation.samples import SPLITS, conform, read_real, references
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.samples import Generated, conform
+from cswf_core.evaluation.task import SPLITS, Task, read_real, references
 from cswf_core.interfaces import Conditions
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
@@ -31,7 +31,7 @@ def test_a_test_split_is_called_one():
     assert [r.name for r in task("mnist-unconditional", *FEW).references] == ["mnist:train", "mnist:test"]
     seen = task("mnist-unconditional", *FEW, "data.split=test", "evaluate.against=[train]")
     assert [r.name for r in seen.references] == ["mnist:test"]
-    assert seen.references[0].split_suffix == "_test"
+    assert seen.references[0].suffix == "_test"
 
 
 def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(registry):
@@ -60,7 +60,7 @@ def test_mirror_images_are_beside_the_training_images_whose_features_are_those_o
     sliced = choose(registry, "metric", "sliced-wasserstein")
     against = Task.of_images([real], [sliced], registry).with_copying(registry)
     for each in (some, against):
-        scores = evaluate(each.mirrored, each, source="", device=CPU).document["scores"]
+        scores = evaluate(Generated(each.mirrored), each, device=CPU).document["scores"]
         values = {score["name"]: score["value"] for score in scores}
         assert values["copies_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
         assert values["copies_l2"] + values["copies_mirrored_l2"] == 1
@@ -76,7 +76,7 @@ def test_a_metric_s_numbers_do_not_depend_on_the_others(registry):
     sliced = choose(registry, "metric", "{use: sliced-wasserstein, directions: 5}")
     other = choose(registry, "metric", "{use: nearest-neighbours, spaces: [pixels], samples: 7}")
     alone, beside = (
-        evaluate(data.take(slice(50)), attrs.evolve(plain, metrics=metrics), source="", device=CPU).scores
+        evaluate(Generated(data.take(slice(50))), attrs.evolve(plain, metrics=metrics), device=CPU).scores
         for metrics in ((sliced,), (other, sliced))
     )
     assert {name: beside[name] for name in alone} == alone
@@ -101,7 +101,7 @@ def test_completions_of_unknown_images_are_not_called_copies(registry, asked):
     given = attrs.evolve(data, conditions=Conditions(origin=torch.arange(200)))
     task = Task(metrics=(), references=(), training=data).with_copying(registry)
     task = attrs.evolve(task, products=None if asked else task.products)
-    document = evaluate(given, task, source="", device=CPU).document
+    document = evaluate(Generated(given), task, device=CPU).document
     assert document["scores"] == []
     (note,) = document["notes"]
     assert note.startswith("not checked for copies: the samples complete images")
@@ -116,7 +116,7 @@ def test_copying_is_looked_for_beside_any_metric_or_none_and_never_twice(registr
     only = attrs.evolve(task, metrics=both[:1]).with_copying(registry)
     assert [metric.name for metric in only.metrics] == names
     recipe = load_recipe("digits", ["evaluate.metrics=[]"], registry=registry)
-    document = evaluate(data, Task.of_recipe(recipe, data), source="", device=CPU).document
+    document = evaluate(Generated(data), Task.of_recipe(recipe, data), device=CPU).document
     assert [score["name"] for score in document["scores"] if not score["detail"]] == ["copies_l2"]
     assert document["notes"][0].startswith("copying: 1,797 of 1,797 samples are among the training images")
     off = load_recipe("digits", ["evaluate.metrics=[]", "evaluate.copying=false"], registry=registry)
@@ -136,7 +136,7 @@ def test_a_split_is_a_column_and_no_row(registry, capsys):
     data = attrs.evolve(points, held_out=points.take(torch.arange(20)))
     metric = choose(registry, "metric", "{use: sliced-wasserstein, directions: 5}")
     task = Task(metrics=(metric,), references=references("random", data, SPLITS))
-    document = evaluate(points, task, source="", device=CPU).document
+    document = evaluate(Generated(points), task, device=CPU).document
     assert [score["name"] for score in document["scores"]] == ["sliced_wasserstein", "sliced_wasserstein_test"]
     show_scores(document, Console(width=200))
     header, row = capsys.readouterr().out.splitlines()
@@ -149,7 +149,7 @@ def test_more_samples_than_asked_for_are_chosen_at_random_and_the_same_again(reg
     recipe = load_recipe("digits", ["evaluate.samples=20"], registry=registry)
     data = load_data(recipe)
     first, second = (
-        evaluate(data, Task.of_recipe(recipe, data), source="", device=CPU).document["generated"]
+        evaluate(Generated(data), Task.of_recipe(recipe, data), device=CPU).document["generated"]
         for _ in range(2)
     )
     assert (first["count"], first["available"]) == (20, 1797)

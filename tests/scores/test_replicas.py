@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from cswf_core.errors import RunError
-from cswf_core.runs.scores import Score, ScoreDocument, joined
-from cswf_core.scores.replicas import Estimate, Summary, best, groups, half_width, summaries
+from cswf_core.runs.scores import Score, joined
+from cswf_core.scores.replicas import Estimate, Summary, best, groups
 
 
 def test_runs_that_differ_in_seed_only_are_one_group_and_the_same_seed_twice_is_no_replica():
@@ -20,30 +20,25 @@ def test_runs_that_differ_in_seed_only_are_one_group_and_the_same_seed_twice_is_
     assert groups([recipes[0], recipes[0], {}, {}]) == [[0], [1], [2], [3]]
 
 
-def summary(*scores: Score) -> Summary:
-    """What runs with a score each say together."""
-    return summaries([ScoreDocument((each,)) for each in scores])["fid"]
-
-
 def test_seeds_become_a_mean_and_a_standard_deviation_with_n_minus_one():
-    of_three = summary(*(Score("fid", value, error=9.0) for value in (1.0, 2.0, 6.0)))
+    of_three = Summary(tuple(Score("fid", value, error=9.0) for value in (1.0, 2.0, 6.0)))
     assert of_three.mean == 3.0
     assert of_three.spread == pytest.approx(math.sqrt(7))
     assert of_three.spread_method == "standard deviation over 3 seeds"
     assert of_three.estimate == Estimate(3.0, math.sqrt(7 / 3), 2)
-    agreeing = [summary(*[Score("fid", value)] * 2).estimate for value in (0.9, 0.901)]
+    agreeing = [Summary((Score("fid", value),) * 2).estimate for value in (0.9, 0.901)]
     assert best(agreeing, "higher") is None  # that two agree by chance makes no number certain
 
 
 def test_a_single_run_has_the_standard_error_of_its_score_and_its_degrees_of_freedom():
-    alone = summary(Score("fid", 3.0, error=0.5, error_method="by guess", error_freedom=9))
+    alone = Summary((Score("fid", 3.0, error=0.5, error_method="by guess", error_freedom=9),))
     assert (alone.deviation, alone.spread, alone.estimate) == (None, 0.5, Estimate(3.0, 0.5, 9))
     assert alone.spread_method == "standard error of one run's score: by guess"
 
 
 def test_intervals_are_students():
-    assert half_width(2.0) == pytest.approx(2 * 1.959964)
-    assert half_width(1.0, 2) == pytest.approx(stats.t.ppf(0.975, 2))
+    assert Estimate(0.0, 2.0).interval == pytest.approx(2 * 1.959964)
+    assert Estimate(0.0, 1.0, 2).interval == pytest.approx(stats.t.ppf(0.975, 2))
 
 
 def test_welch_s_degrees_of_freedom_are_those_of_scipy():
