@@ -196,7 +196,7 @@ def _with_estimate(bench: Workbench, count: int, left: int) -> Tell:
 
 
 def _print_estimate(bench: Workbench, left: int, pace: float) -> None:
-    """Print how long so many images will take at a pace (seconds for one), and if that is long, what helps."""
+    """Print how long `left` images will take at a pace (seconds for one), and if that is long, what helps."""
     seconds = pace * left
     if seconds < 10:
         return

@@ -73,7 +73,7 @@ class FrechetDinov2(Metric):
         if not data.space.is_image:
             kind = f"these are samples in {data.space} dimensions"
             raise DataError(f"metric 'frechet-dinov2' compares images; {kind}")
-        dinov2.read(dinov2.find(bench, self.weights))
+        dinov2.find(bench, self.weights).read()
 
     def needed_files(self) -> NeededFiles | None:
         """Return the network's file."""
