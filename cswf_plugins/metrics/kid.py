@@ -62,7 +62,7 @@ class Kid(InceptionMetric):
             "where both have one distribution, whatever their number.",
             aspect="quality",
         )
-        spread = _spread(torch.tensor(values, dtype=torch.float64), *influences, size)
+        spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
         numbers = Numbers()
         numbers.add(self.named("kid"), sum(values) / self.subsets, meaning, spread)
         return numbers.result(protocol)
