@@ -75,7 +75,7 @@ class ClassAccuracy(Metric):
                 f"class_accuracy: the classifier is right about only {real:.0%} of real images, "
                 "so that it says little about generated ones; more steps may help"
             )
-        asked = Meaning(
+        recognised = Meaning(
             "Share of generated images that a classifier takes for the class that was asked for.",
             aspect="condition",
             share=True,
@@ -87,7 +87,7 @@ class ClassAccuracy(Metric):
             of_samples=False,
         )
         numbers = Numbers()
-        numbers.add("class_accuracy", score, asked, share_spread(score, len(generated)))
+        numbers.add("class_accuracy", score, recognised, share_spread(score, len(generated)))
         numbers.add("class_accuracy_real", real, ceiling, share_spread(real, unseen), count=unseen)
         return numbers.result(protocol, notes)
 
