@@ -54,7 +54,7 @@ def main() -> None:
     """Print a row for each way to compute features."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="{use: cifar10, dequantise: none}", help="a data set of images")
-    parser.add_argument("--count", type=int, default=20_000, help="so many real images, and as many others")
+    parser.add_argument("--count", type=int, default=20_000, help="real images, and as many others")
     parser.add_argument("--mode", default="legacy_tensorflow", choices=("legacy_tensorflow", "clean"))
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()

@@ -39,7 +39,7 @@ class Waves(StoredImages):
 
     @classmethod
     def of(cls, count: int, side: int) -> Waves:
-        """Return so many images of side×side pixels in three colours."""
+        """Return `count` images of side×side pixels in three colours."""
         places = (torch.arange(side) + 0.5) * math.pi / side
         lines = torch.stack([torch.cos(number * places) / (1 + number) for number in range(WAVES)])
         waves = (lines[:, None, :, None] * lines[None, :, None, :]).reshape(WAVES**2, side * side)

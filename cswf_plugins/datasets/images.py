@@ -329,8 +329,10 @@ def loaded(images: StoredImages, draw: Draw) -> Dataset:
     return attrs.evolve(data, x=x)
 
 
-def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int]:
-    """Return the numbers of the classes named, each once, in increasing order.
+def members(
+    wanted: tuple[str, ...], labels: Whole, classes: tuple[str, ...]
+) -> tuple[Whole, Whole, tuple[str, ...]]:
+    """Return which samples are of these classes, their labels renumbered from 0, and the classes' names.
 
     A name is tried as it is, then without regard to case, then as a number; where the names are numbers
     themselves (digits), a number is a name and nothing else.
@@ -345,21 +347,14 @@ def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int
         if number is None:
             raise DataError(f"there is no class {name!r}{did_you_mean(name, classes)}")
         chosen.add(number)
-    return sorted(chosen)
-
-
-def members(
-    wanted: tuple[str, ...], labels: Whole, classes: tuple[str, ...]
-) -> tuple[Whole, Whole, tuple[str, ...]]:
-    """Return which samples are of these classes, their labels renumbered from 0, and the classes' names."""
-    numbers = class_numbers(wanted, classes)
-    index = np.flatnonzero(np.isin(labels, numbers))
-    renumbered = np.searchsorted(numbers, labels[index]).astype(np.int64)
-    return index, renumbered, tuple(classes[c] for c in numbers)
+    taken = sorted(chosen)
+    index = np.flatnonzero(np.isin(labels, taken))
+    renumbered = np.searchsorted(taken, labels[index]).astype(np.int64)
+    return index, renumbered, tuple(classes[c] for c in taken)
 
 
 def subset(available: int, count: int | None, draw: Draw) -> Whole:
-    """Return which `count` of so many samples to take, in order; a smaller count takes some of the same."""
+    """Return which `count` of the samples to take, in order; a smaller count takes some of the same."""
     if count is None:
         return np.arange(available)
     if count > available:
@@ -385,7 +380,7 @@ def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw, bin_width: float 
 
 @contextlib.contextmanager
 def impatient(seconds: float = 30.0) -> Iterator[None]:
-    """Let no connection stay silent for so long, and keep what libraries print out of the results."""
+    """Let no connection stay silent for longer, and keep what libraries print out of the results."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

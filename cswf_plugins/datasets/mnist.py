@@ -68,7 +68,7 @@ class Mnist(IdxImages):
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """Return the bytes of an idx file as an array with so many dimensions; no more is read than these are."""
+    """Return the bytes of an idx file of these `dimensions` as an array; no more is read than these are."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if path.suffix != ".gz":

@@ -99,7 +99,7 @@ class LayerStep:
     stride: int = 1
     padding: tuple[int, int] = (0, 0)
     linear: int = 0
-    """So many of the first outputs go without bias and ReLU, as an average is to come."""
+    """How many of the first outputs go without bias and ReLU, as an average is to come."""
 
 
 class NetworkPlan:

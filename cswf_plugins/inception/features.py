@@ -1,4 +1,4 @@
-"""Features of sets of images, computed once: in an evaluation for all metrics, and on disk for real images.
+"""Inception features of sets of images, computed once: in an evaluation, and on disk for real images.
 
 Mean and covariance of CIFAR-10's features, which would take hours on a CPU, are also published by clean-fid.
 """
@@ -22,8 +22,8 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Workbench
 from cswf_core.interfaces.metric import Tell
-from cswf_core.kernels.frechet import Moments, moments
-from cswf_plugins.cache import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
+from cswf_core.kernels.frechet import Moments
+from cswf_plugins.cache import MOMENTS, NetworkFeatures
 from cswf_plugins.datasets.images import impatient
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
@@ -38,113 +38,142 @@ SPLITS = {
 log = logging.getLogger("cswf")
 
 
-def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
-    """Return the features of a set of images on the evaluation's device: n×2,048.
+class InceptionFeatures(NetworkFeatures):
+    """The Inception features of an evaluation's images, resized in a mode: 2,048 of each."""
 
-    Those of a named set of real images are read from the cache if they are there, and left there if not.
-    """
-    bench = comparison.bench
+    def __init__(self, comparison: Comparison, mode: Mode) -> None:
+        super().__init__(comparison, mode, mode, f"inception-{mode}", WIDTH)
+        self.mode: Mode = mode
 
-    def compute() -> Tensor:
+    def begin(self, samples: Dataset) -> None:
+        """Raise where a set is not of images, and write down that scores depend on the network's file."""
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
-        _note_weights(comparison)
-        path = cache_file(comparison, samples, mode, FEATURES)
-        through_the_network = partial(_completed, comparison, samples, mode)
-        return kept_features(path, through_the_network, len(samples), WIDTH, comparison.draw.device)
+        self._note_weights()
 
-    rows = bench.keep(("features", samples, mode), compute)
-    if samples is comparison.generated or samples is comparison.real:  # not some of them
-        name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
-        bench.features[f"{name}-inception-{mode}"] = rows
-    return rows
+    def facts(self) -> dict[str, Any]:
+        """Return the mode, and the SHA-256 of the network's file."""
+        return {"mode": self.mode, "weights": weights.find(self.comparison.bench).sha256}
 
+    def some(self, samples: Dataset, index: Tensor) -> Tensor:
+        """Return the features of the samples that `index` (m, on the CPU) names: m×2,048.
 
-def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
-    """Return the features of the samples that `index` (m, on the CPU) names: m×2,048.
+        If those of the others are not known, they are not computed either.
+        """
+        bench = self.comparison.bench
+        if len(index) == len(samples) or self.are_known(samples):
+            rows = self.of(samples)
+            return rows[index.to(rows.device)]
+        parts = self._parts(samples)
+        for known_index, rows in parts:
+            if torch.equal(known_index, index):
+                return rows
+        title = f"features of some of {bench.names.get(samples, 'generated')}"
+        rows = self._through_the_network(bench.images(samples)[index], title, len(index))
+        parts.append((index, rows))
+        return rows
 
-    If those of the others are not known, they are not computed either.
-    """
-    bench = comparison.bench
-    if len(index) == len(samples) or _are_known(comparison, samples, mode):
-        rows = features(comparison, samples, mode)
-        return rows[index.to(rows.device)]
-    parts = _parts(comparison, samples, mode)
-    for known_index, rows in parts:
-        if torch.equal(known_index, index):
-            return rows
-    title = f"features of some of {bench.names.get(samples, 'generated')}"
-    rows = _computed(comparison, bench.images(samples)[index], mode, title, len(index))
-    parts.append((index, rows))
-    return rows
+    def compute(self, samples: Dataset) -> Tensor:
+        """Return the features of a set, n×2,048, of which those of some parts may be known already."""
+        bench = self.comparison.bench
+        images = bench.images(samples)
+        title = f"features of {bench.names.get(samples, 'generated')}"
+        parts = self._parts(samples)
+        left = self._missing(samples)
+        if not parts:
+            return self._through_the_network(images, title, left)
+        first = parts[0][1]
+        features = first.new_empty(len(samples), first.shape[1])
+        missing = torch.ones(len(samples), dtype=torch.bool)
+        for index, rows in parts:
+            features[index.to(features.device)] = rows
+            missing[index] = False
+        parts.clear()
+        if bool(missing.any()):
+            features[missing.to(features.device)] = self._through_the_network(images[missing], title, left)
+        return features
 
+    def are_published(self, samples: Dataset) -> bool:
+        """Say whether published mean and covariance of a set's features are used in this evaluation."""
+        key = ("published moments", samples, self.mode)
+        return self.comparison.bench.has(key) and self.comparison.bench.keep(key, lambda: None) is not None
 
-def _parts(comparison: Comparison, samples: Dataset, mode: Mode) -> list[tuple[Tensor, Tensor]]:
-    """Return the features of parts of a set that are known: (indices, m; features, m×2,048) for each."""
-    return comparison.bench.keep(("some features", samples, mode), list)
+    def _moments(self, samples: Dataset) -> Moments:
+        """Return likewise those that clean-fid publishes, which are not put into the cache, if it has none."""
+        published = None
+        if not self.are_known(samples) and not self.has_file(samples, MOMENTS):
+            published = self._published(samples)
+        return super()._moments(samples) if published is None else published
 
+    def _parts(self, samples: Dataset) -> list[tuple[Tensor, Tensor]]:
+        """Return the features of parts of a set that are known: (indices, m; features, m×2,048) for each."""
+        return self.comparison.bench.keep(("some features", samples, self.mode), list)
 
-def _completed(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
-    """Return the features of a set, n×2,048, of which those of some parts may be known already."""
-    images = comparison.bench.images(samples)
-    title = f"features of {comparison.bench.names.get(samples, 'generated')}"
-    parts = _parts(comparison, samples, mode)
-    left = _missing(comparison, samples, mode)
-    if not parts:
-        return _computed(comparison, images, mode, title, left)
-    first = parts[0][1]
-    features = first.new_empty(len(samples), first.shape[1])
-    missing = torch.ones(len(samples), dtype=torch.bool)
-    for index, rows in parts:
-        features[index.to(features.device)] = rows
-        missing[index] = False
-    parts.clear()
-    if bool(missing.any()):
-        features[missing.to(features.device)] = _computed(comparison, images[missing], mode, title, left)
-    return features
+    def _missing(self, samples: Dataset) -> int:
+        """Return how many images the network is yet to see: of a set, and of the evaluation's other sets.
 
+        0 if a call for another set has counted this one.
+        """
+        bench = self.comparison.bench
+        counted: set[Dataset] = bench.keep(("counted", self.mode), set)
+        if samples in counted:
+            return 0
+        missing = {samples}
+        sets = {self.comparison.generated, *bench.references}
+        if samples in sets:
+            missing |= {each for each in sets - counted if not self._is_there(each)}
+        counted |= missing
+        return sum(map(len, missing))
 
-def _missing(comparison: Comparison, samples: Dataset, mode: Mode) -> int:
-    """Return how many images the network is yet to see: of a set, and of the evaluation's other sets.
+    def _is_there(self, samples: Dataset) -> bool:
+        """Say whether what is needed of a set's features is known or published, without the network."""
+        if self.are_known(samples):
+            return True
+        if self.comparison.bench.real_features:
+            return False
+        return self.has_file(samples, MOMENTS) or self._published(samples) is not None
 
-    0 if a call for another set has counted this one.
-    """
-    counted: set[Dataset] = comparison.bench.keep(("counted", mode), set)
-    if samples in counted:
-        return 0
-    missing = {samples}
-    sets = {comparison.generated, *comparison.bench.references}
-    if samples in sets:
-        missing |= {each for each in sets - counted if not _is_there(comparison, each, mode)}
-    counted |= missing
-    return sum(map(len, missing))
+    def _through_the_network(self, images: Tensor, title: str, left: int) -> Tensor:
+        """Return the features of images (n×C×H×W bytes) by the network, on all devices there are: n×2,048.
 
+        On a CPU, an estimate of the time that `left` images take is printed; none if these are 0.
+        """
+        bench = self.comparison.bench
+        device = self.comparison.draw.device
+        file = self._note_weights()
+        left = left if device.type == "cpu" else 0
+        if bench.share_out is not None and len(images) > BATCH[device.type]:
+            work = partial(part_features, file, self.mode, title)
+            tell = _with_estimate(bench, len(images), left)
+            return bench.share_out(work, images, BATCH[device.type], tell).to(device)
+        network = bench.keep(("inception", file.path), lambda: Network(file, device))
+        return network.features(images, self.mode, title, _with_estimate(bench, len(images), left))
 
-def _is_there(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
-    """Say whether the network need not see a set, as what is needed of its features is known or published."""
-    if _are_known(comparison, samples, mode):
-        return True
-    if comparison.bench.real_features:
-        return False
-    stored = _has_file(comparison, samples, mode, MOMENTS)
-    return stored or published_moments(comparison, samples, mode) is not None
+    def _note_weights(self) -> weights.Weights:
+        """Return the network's file, and write down that scores depend on it."""
+        file = weights.find(self.comparison.bench)
+        self.comparison.bench.used["weights"] = {"file": file.name, "sha256": file.sha256}
+        return file
 
+    def _published(self, samples: Dataset) -> Moments | None:
+        """Return what clean-fid publishes for exactly these images, on the CPU.
 
-def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, left: int) -> Tensor:
-    """Return the features of images (n×C×H×W bytes) by the network, on all devices there are: n×2,048.
-
-    On a CPU, an estimate of the time that `left` images take is printed; none if these are 0.
-    """
-    bench = comparison.bench
-    device = comparison.draw.device
-    file = _note_weights(comparison)
-    left = left if device.type == "cpu" else 0
-    if bench.share_out is not None and len(images) > BATCH[device.type]:
-        work = partial(part_features, file, mode, title)
-        tell = _with_estimate(bench, len(images), left)
-        return bench.share_out(work, images, BATCH[device.type], tell).to(device)
-    network = bench.keep(("inception", file.path), lambda: Network(file, device))
-    return network.features(images, mode, title, _with_estimate(bench, len(images), left))
+        None on a GPU, where computing is quick, where a metric needs the features themselves, for other
+        images, and where a download is not allowed or fails; after a failure an evaluation tries no more.
+        """
+        bench = self.comparison.bench
+        on_cpu = self.comparison.draw.device.type == "cpu"
+        if samples not in bench.names or bench.real_features or not on_cpu or not bench.download:
+            return None
+        split = SPLITS.get(bench.sha256(samples))
+        failed = ("published moments", "failed")
+        if split is None or bench.has(failed):
+            return None
+        key = ("published moments", samples, self.mode)
+        published = bench.keep(key, lambda: _fetched(split, len(samples), self.mode))
+        if published is None:
+            bench.keep(failed, lambda: True)
+        return published
 
 
 def _with_estimate(bench: Workbench, count: int, left: int) -> Tell:
@@ -167,7 +196,7 @@ def _with_estimate(bench: Workbench, count: int, left: int) -> Tell:
 
 
 def _print_estimate(bench: Workbench, left: int, pace: float) -> None:
-    """Print how long so many images will take at a pace (seconds for one), and if that is long, what helps."""
+    """Print how long `left` images will take at a pace (seconds for one), and if that is long, what helps."""
     seconds = pace * left
     if seconds < 10:
         return
@@ -179,96 +208,6 @@ def _print_estimate(bench: Workbench, left: int, pace: float) -> None:
         tests = [f"--against {name}, " for name in names if name.endswith(":test") and len(names) > 1]
         options = f"{''.join(tests)}--real-count 1000, --count 1000, --metric sliced-wasserstein"
         log.warning("faster: a GPU, or these options of `cswf eval`: %s", options)
-
-
-def _note_weights(comparison: Comparison) -> weights.Weights:
-    """Return the network's file, and write down that scores depend on it."""
-    file = weights.find(comparison.bench)
-    comparison.bench.used["weights"] = {"file": file.name, "sha256": file.sha256}
-    return file
-
-
-def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor | None:
-    """Return a set's features, n×2,048, if they were computed before, and None if not."""
-    return features(comparison, samples, mode) if _are_known(comparison, samples, mode) else None
-
-
-def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
-    computed = comparison.bench.has(("features", samples, mode))
-    return computed or _has_file(comparison, samples, mode, FEATURES)
-
-
-def _has_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> bool:
-    path = cache_file(comparison, samples, mode, ending)
-    return path is not None and path.is_file()
-
-
-def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
-    """Return mean and covariance of a set's features; for named real images, from the cache if it has them.
-
-    If it has not, those that clean-fid publishes are used, which are not put into the cache.
-    """
-
-    def compute() -> Moments:
-        if not _are_known(comparison, samples, mode) and not _has_file(comparison, samples, mode, MOMENTS):
-            published = published_moments(comparison, samples, mode)
-            if published is not None:
-                return published
-        return kept_moments(
-            cache_file(comparison, samples, mode, MOMENTS),
-            lambda: moments(features(comparison, samples, mode)),
-            lambda: _key(comparison, samples, mode),
-            WIDTH,
-            comparison.draw.device,
-        )
-
-    return comparison.bench.keep(("moments", samples, mode), compute)
-
-
-def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]:
-    """Return all that decides a set's features."""
-    return {
-        "version": 1,  # to be raised when the same images and weights give other features
-        "data": comparison.bench.names[samples],
-        "count": len(samples),
-        "shape": list(samples.space.shape),
-        "mode": mode,
-        "weights": weights.find(comparison.bench).sha256,
-        "images": comparison.bench.sha256(samples),
-    }
-
-
-def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
-    """Return the cache file of a named set; None for others."""
-    if samples not in comparison.bench.names:
-        return None
-    return statistics_file(_key(comparison, samples, mode), mode, ending)
-
-
-def published_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments | None:
-    """Return what clean-fid publishes for exactly these images, on the CPU.
-
-    None on a GPU, where computing is quick, where a metric needs the features themselves, for other images, and
-    where a download is not allowed or fails; after one failure there is no other try in this evaluation.
-    """
-    bench = comparison.bench
-    wanted = samples in bench.names and not bench.real_features and comparison.draw.device.type == "cpu"
-    if not wanted or not bench.download:
-        return None
-    split = SPLITS.get(bench.sha256(samples))
-    failed = ("published moments", "failed")
-    if split is None or bench.has(failed):
-        return None
-    moments = bench.keep(("published moments", samples, mode), lambda: _fetched(split, len(samples), mode))
-    if moments is None:
-        bench.keep(failed, lambda: True)
-    return moments
-
-
-def are_published(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
-    """Say whether published statistics of a set are used in this evaluation."""
-    key = ("published moments", samples, mode)
-    return comparison.bench.has(key) and comparison.bench.keep(key, lambda: None) is not None
 
 
 def _fetched(split: str, count: int, mode: Mode) -> Moments | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Meaning, Metric, Result, Workbench, parameter
-from cswf_plugins.metrics.inception import labels_of, share_spread
+from cswf_plugins.metrics.inception import Numbers, labels_of, share_spread
 
 SMALLEST_SIDE = 4
 PEAK = 0.01
@@ -75,30 +75,21 @@ class ClassAccuracy(Metric):
                 f"class_accuracy: the classifier is right about only {real:.0%} of real images, "
                 "so that it says little about generated ones; more steps may help"
             )
-        return Result(
-            {"class_accuracy": score, "class_accuracy_real": real},
-            protocol,
-            notes,
-            counts={"class_accuracy_real": unseen},
-            spreads={
-                "class_accuracy": share_spread(score, len(generated)),
-                "class_accuracy_real": share_spread(real, unseen),
-            },
-            meanings={
-                "class_accuracy": Meaning(
-                    "Share of generated images that a classifier takes for the class that was asked for.",
-                    aspect="condition",
-                    share=True,
-                ),
-                "class_accuracy_real": Meaning(
-                    "How often the same classifier is right about real images that it has not seen, the "
-                    "ceiling.",
-                    aspect="condition",
-                    share=True,
-                    of_samples=False,
-                ),
-            },
+        recognised = Meaning(
+            "Share of generated images that a classifier takes for the class that was asked for.",
+            aspect="condition",
+            share=True,
         )
+        ceiling = Meaning(
+            "How often the same classifier is right about real images that it has not seen, the ceiling.",
+            aspect="condition",
+            share=True,
+            of_samples=False,
+        )
+        numbers = Numbers()
+        numbers.add("class_accuracy", score, recognised, share_spread(score, len(generated)))
+        numbers.add("class_accuracy_real", real, ceiling, share_spread(real, unseen), count=unseen)
+        return numbers.result(protocol, notes)
 
     def _trained(self, comparison: Comparison, training: Dataset) -> tuple[Classifier, float, int, str]:
         """Return a network that has learnt the classes, and how it was trained, in words for the protocol.

@@ -17,7 +17,13 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, Workbench
 from cswf_core.kernels.frechet import Frechet, moments
-from cswf_plugins.metrics.inception import InceptionMetric, frechet_spread, labels_of, mean_of_spreads
+from cswf_plugins.metrics.inception import (
+    InceptionMetric,
+    Numbers,
+    frechet_spread,
+    labels_of,
+    mean_of_spreads,
+)
 from cswf_plugins.references import bibtex
 
 
@@ -38,41 +44,31 @@ class ClassFid(InceptionMetric):
         """Return `class_fid`, the mean, and `class_fid.NAME` for each class that was asked for."""
         wanted = labels_of(comparison.generated, "class-fid", "the generated samples")
         labelled = labels_of(comparison.real, "class-fid", "the real samples")
-        p, q = self.features(comparison)
+        p, q = self.features_of_both(comparison)
         name = self.named("class_fid")
-        scores = {}
-        spreads: dict[str, Spread] = {}
+        numbers = Numbers()
+        of_class = Meaning("FID of the images of this class alone.", aspect="quality")
         present = torch.unique(wanted).tolist()
         for done, c in enumerate(present):
             called, theirs = _same_class(c, comparison.generated.classes, comparison.real.classes)
             chosen = ((p, wanted == c), (q, labelled == theirs))
             parts = [rows[which.to(rows.device)] for rows, which in chosen]
-            detail = f"{name}.{called}"
-            scores[detail], spread = _scored(called, *parts)
-            if spread is not None:
-                spreads[detail] = spread
+            score, spread = _scored(called, *parts)
+            numbers.add(f"{name}.{called}", score, of_class, spread, detail=True)
             comparison.bench.tell("FID by class", done + 1, len(present))
         protocol = (
             f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
             f"{len(q):,} real images in all, {self.resized}"
         )
-        mean = sum(scores.values()) / len(scores)
-        if len(spreads) == len(scores):
-            spreads[name] = mean_of_spreads(list(spreads.values()))
-        return Result(
-            {name: mean},
-            protocol,
-            details=scores,
-            spreads=spreads,
-            meanings={
-                name: Meaning(
-                    "FID of each class by itself, on average; it also sees good images that are of another "
-                    "class than was asked for.",
-                    aspect="quality",
-                ),
-                **dict.fromkeys(scores, Meaning("FID of the images of this class alone.", aspect="quality")),
-            },
+        mean = sum(numbers.details.values()) / len(present)
+        spreads = list(numbers.spreads.values())
+        meaning = Meaning(
+            "FID of each class by itself, on average; it also sees good images that are of another class than "
+            "was asked for.",
+            aspect="quality",
         )
+        numbers.add(name, mean, meaning, mean_of_spreads(spreads) if len(spreads) == len(present) else None)
+        return numbers.result(protocol)
 
 
 def _scored(called: str, generated: Tensor, real: Tensor) -> tuple[float, Spread | None]:

@@ -13,8 +13,7 @@ import attrs
 
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
 from cswf_core.kernels.frechet import Frechet
-from cswf_plugins.inception.features import feature_moments, features
-from cswf_plugins.metrics.inception import InceptionMetric, image_spread
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, image_spread
 from cswf_plugins.metrics.psnr import check_completions, scored_completions
 from cswf_plugins.references import bibtex
 
@@ -38,25 +37,18 @@ class CompletionFid(InceptionMetric):
         scored = scored_completions(comparison, "completion-fid")
         self.check_count(scored.completed, "completed")
         self.check_count(scored.images, "original")
-        p, q = (
-            feature_moments(comparison, samples, self.mode) for samples in (scored.completed, scored.images)
-        )
-        protocol = f"Fréchet distance of {scored.words} to those images, {self.resized}, in float64"
+        features = self.features(comparison)
+        frechet = Frechet.between(features.moments(scored.completed), features.moments(scored.images))
+        # An image and its completions come together, and so do their influences.
+        of_completions = scored.by_image(frechet.influences_of_p(features.of(scored.completed)))
+        influences = of_completions + frechet.influences_of_q(features.of(scored.images))
         meaning = Meaning(
             "Distance between the Inception features of completions and of the images they complete, both "
             "taken as Gaussians; 0 is the best.",
             aspect="quality",
         )
-        frechet = Frechet.between(p, q)
-        # An image and its completions come together, and so do their influences.
-        influences = scored.by_image(
-            frechet.influences_of_p(features(comparison, scored.completed, self.mode))
-        ) + frechet.influences_of_q(features(comparison, scored.images, self.mode))
         spread = image_spread(influences, "infinitesimal jackknife over images, each with its completions")
-        return Result(
-            {self.named("completion_fid"): frechet.distance},
-            protocol,
-            samples=len(scored.completed),
-            spreads=self.spreads({"completion_fid": spread}),
-            meanings=self.meanings({"completion_fid": meaning}),
-        )
+        numbers = Numbers()
+        numbers.add(self.named("completion_fid"), frechet.distance, meaning, spread)
+        protocol = f"Fréchet distance of {scored.words} to those images, {self.resized}, in float64"
+        return numbers.result(protocol, samples=len(scored.completed))

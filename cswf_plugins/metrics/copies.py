@@ -140,7 +140,7 @@ class Copies:
         return ours, theirs
 
     def chances(self) -> dict[Rule, float]:
-        """Return for each rule how likely so many are, or more, of samples drawn as the control is."""
+        """Return for each rule how likely this number, or more, is of samples drawn as the control is."""
         n = len(self.samples)
         m = self._independent(len(self.control))
         same = int(self.identical.sum())
@@ -157,7 +157,7 @@ class Copies:
         return chances
 
     def _chance_of_mirrored(self) -> float:
-        """Return the chance of so many mirrored copies: of images beyond the limit, which are drawn alike."""
+        """Return the chance of this number of mirrored copies: of images beyond the limit, drawn alike."""
         ours, theirs = self.mirrored_copies
         rest = self.samples > self.limit
         rest_real = self.control > self.limit
@@ -175,7 +175,7 @@ class Copies:
         return (self._independent(int((control == 0).sum())) + 1) / (self._independent(len(control)) + 1)
 
     def broken(self, allowed: float) -> set[Rule]:
-        """Return the rules that samples break: `allowed` is more than the chance of so many."""
+        """Return the rules that samples break: those whose chance is below `allowed`."""
         rules = {rule for rule, chance in self.chances().items() if chance < allowed}
         many = int(self.near.sum()) > 0.05 * len(self.samples)  # fewer are no sign, whatever their chance
         return rules if many else rules - {"near"}

@@ -15,8 +15,7 @@ import attrs
 
 from cswf_core.interfaces import Comparison, Meaning, Result
 from cswf_core.kernels.frechet import Frechet
-from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric, frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, frechet_spread
 from cswf_plugins.references import bibtex
 
 
@@ -36,20 +35,15 @@ class Fid(InceptionMetric):
         real = comparison.real
         self.check_count(generated, "generated")
         self.check_count(real, "real")
-        p, q = (feature_moments(comparison, samples, self.mode) for samples in (generated, real))
-        protocol = f"Fréchet distance between Inception features of images {self.resized}"
+        features = self.features(comparison)
+        frechet = Frechet.between(features.moments(generated), features.moments(real))
         meaning = Meaning(
             "Distance between the Inception features of generated and real images, both taken as Gaussians; 0 "
             "is the best, and fewer samples make it larger.",
             aspect="quality",
         )
-        frechet = Frechet.between(p, q)
-        spread = frechet_spread(
-            frechet, features(comparison, generated, self.mode), known_features(comparison, real, self.mode)
-        )
-        return Result(
-            {self.named("fid"): frechet.distance},
-            self.stated(protocol, comparison),
-            spreads=self.spreads({"fid": spread}),
-            meanings=self.meanings({"fid": meaning}),
-        )
+        spread = frechet_spread(frechet, features.of(generated), features.known(real))
+        numbers = Numbers()
+        numbers.add(self.named("fid"), frechet.distance, meaning, spread)
+        protocol = f"Fréchet distance between Inception features of images {self.resized}"
+        return numbers.result(self.stated(protocol, comparison))

@@ -20,8 +20,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet_distance, moments, root_of
-from cswf_plugins.inception.features import feature_moments, features, known_features
-from cswf_plugins.metrics.inception import InceptionMetric, choices, frechet_spread
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, choices, frechet_spread
 from cswf_plugins.references import bibtex
 
 STRAIGHT = 2
@@ -61,15 +60,14 @@ class FidInfinity(InceptionMetric):
         generated = comparison.generated
         real = comparison.real
         self.check_count(real, "real")
-        p = features(comparison, generated, self.mode)
+        features = self.features(comparison)
+        p = features.of(generated)
         counts = self._counts(*p.shape)
-        q = feature_moments(comparison, real, self.mode)
+        q = features.moments(real)
         distances = self._distances(comparison, p, q, counts)
         inverse = 1 / torch.tensor(counts, dtype=torch.float64)
         intercept, error, explained = line_through(inverse, torch.tensor(distances).double())
-        spread = frechet_spread(Frechet.between(moments(p), q), p, known_features(comparison, real, self.mode))
-        at = self.named("fid_at")
-        details = {f"{at}.{count}": value for count, value in zip(counts, distances, strict=True)}
+        spread = frechet_spread(Frechet.between(moments(p), q), p, features.known(real))
         protocol = (
             f"FID of {len(counts)} random parts of {counts[0]:,} to {counts[-1]:,} generated images against "
             f"{len(real):,} real ones, {self.resized}; the intercept of the line through them in 1/n"
@@ -80,16 +78,13 @@ class FidInfinity(InceptionMetric):
             "compare; 0 is the best.",
             aspect="quality",
         )
+        numbers = Numbers()
+        numbers.add(name, intercept, meaning, _spread(error, spread))
         point = "FID of a random part of the generated images, a point of the line."
-        at_a_point = Meaning(point, aspect="quality")
-        return Result(
-            {name: intercept},
-            self.stated(protocol, comparison),
-            _notes(name, explained, counts, p.shape[1]),
-            details=details,
-            spreads=self.spreads({"fid_infinity": _spread(error, spread)}),
-            meanings={name: meaning, **dict.fromkeys(details, at_a_point)},
-        )
+        for count, value in zip(counts, distances, strict=True):
+            at = f"{self.named('fid_at')}.{count}"
+            numbers.add(at, value, Meaning(point, aspect="quality"), detail=True)
+        return numbers.result(self.stated(protocol, comparison), _notes(name, explained, counts, p.shape[1]))
 
     def _counts(self, available: int, width: int) -> list[int]:
         """Return how many images the parts have, evenly spaced, the last all of them; each number once."""

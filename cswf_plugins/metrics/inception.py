@@ -1,10 +1,10 @@
-"""Base of the metrics that compare Inception features; and checks, choices and standard errors for all."""
+"""Base of the metrics that compare Inception features; and results, choices and standard errors for all."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -12,12 +12,65 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Spread, Workbench, parameter
+from cswf_core.interfaces import (
+    Comparison,
+    Dataset,
+    Meaning,
+    Metric,
+    NeededFiles,
+    Result,
+    Spread,
+    Workbench,
+    parameter,
+)
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import are_published, features
+from cswf_plugins.inception.features import InceptionFeatures
 from cswf_plugins.inception.network import Mode
 from cswf_plugins.references import bibtex
+
+
+@attrs.frozen
+class Numbers:
+    """The scores and details of a result in the making, each with all that is told of it."""
+
+    scores: dict[str, float] = attrs.field(factory=dict)
+    details: dict[str, float] = attrs.field(factory=dict)
+    counts: dict[str, int] = attrs.field(factory=dict)
+    spreads: dict[str, Spread] = attrs.field(factory=dict)
+    meanings: dict[str, Meaning] = attrs.field(factory=dict)
+
+    def add(
+        self,
+        name: str,
+        value: float,
+        meaning: Meaning,
+        spread: Spread | None = None,
+        *,
+        count: int | None = None,
+        detail: bool = False,
+    ) -> None:
+        """Add a score, or a detail: what it says, how sure it is, and of how many samples, if not of all."""
+        group = self.details if detail else self.scores
+        group[name] = value
+        if count is not None:
+            self.counts[name] = count
+        if spread is not None:
+            self.spreads[name] = spread
+        self.meanings[name] = meaning
+
+    def result(self, protocol: str, notes: Sequence[str] = (), **more: Any) -> Result:
+        """Return the result of a metric; `more` are its other fields."""
+        return Result(
+            self.scores,
+            protocol,
+            notes,
+            details=self.details,
+            counts=self.counts,
+            spreads=self.spreads,
+            meanings=self.meanings,
+            **more,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +111,7 @@ class InceptionMetric(Metric):
 
     def stated(self, protocol: str, comparison: Comparison) -> str:
         """Return a protocol that also says if the real images' mean and covariance are published ones."""
-        if are_published(comparison, comparison.real, self.mode):
+        if self.features(comparison).are_published(comparison.real):
             protocol += "; mean and covariance of the real images' features as clean-fid publishes them"
         return protocol
 
@@ -66,18 +119,14 @@ class InceptionMetric(Metric):
         """Return a score's name: plain for the classic mode, with the mode behind for the other."""
         return score if self.mode == "legacy_tensorflow" else f"{score}_{self.mode}"
 
-    def features(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+    def features(self, comparison: Comparison) -> InceptionFeatures:
+        """Return the features of an evaluation's images in this mode."""
+        return InceptionFeatures(comparison, self.mode)
+
+    def features_of_both(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the features of the generated and of the real images: n×2,048 and m×2,048."""
-        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
-        return p, q
-
-    def spreads(self, spreads: Mapping[str, Spread | None]) -> dict[str, Spread]:
-        """Return how sure scores are by the names that they have in this mode, without those that have none."""
-        return {self.named(score): spread for score, spread in spreads.items() if spread is not None}
-
-    def meanings(self, meanings: Mapping[str, Meaning]) -> dict[str, Meaning]:
-        """Return what scores say by the names that they have in this mode."""
-        return {self.named(score): meaning for score, meaning in meanings.items()}
+        features = self.features(comparison)
+        return features.of(comparison.generated), features.of(comparison.real)
 
     def check_count(self, samples: Dataset, kind: str) -> None:
         """Raise where there are too few samples for a covariance."""
@@ -124,10 +173,10 @@ def frechet_spread(frechet: Frechet, generated: Tensor, real: Tensor | None) -> 
     own = standard_error(frechet.influences_of_p(generated))
     if real is None:
         method = "infinitesimal jackknife over generated images only, as the real ones' features are not kept"
-        return _finite(Spread(method, own))
+        return finite(Spread(method, own))
     method = "infinitesimal jackknife over generated and real images"
     replicates = frechet.influences_of_q(real).cpu()
-    return _finite(Spread(method, own, replicates, 1 / math.sqrt(len(real))))
+    return finite(Spread(method, own, replicates, 1 / math.sqrt(len(real))))
 
 
 def mean_of_spreads(parts: list[Spread]) -> Spread:
@@ -154,7 +203,7 @@ def image_spread(
     count = len(values)
     if count < 2:
         return None
-    return _finite(Spread(method, replicates=values.double().cpu(), scale=1 / math.sqrt(count)))
+    return finite(Spread(method, replicates=values.double().cpu(), scale=1 / math.sqrt(count)))
 
 
 def share_spread(share: float, count: int, more: float = 0.0) -> Spread:
@@ -195,5 +244,6 @@ def standard_error(values: Tensor) -> float:
     return float(values.double().std()) / math.sqrt(len(values))
 
 
-def _finite(spread: Spread) -> Spread | None:
+def finite(spread: Spread) -> Spread | None:
+    """Return a spread, or None where it is infinite or not a number, as the features are."""
     return spread if math.isfinite(spread.error) else None

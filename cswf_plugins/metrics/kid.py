@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
-from cswf_plugins.metrics.inception import InceptionMetric, choices, standard_error
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, choices, finite, standard_error
 from cswf_plugins.references import bibtex
 
 LEAST = 4
@@ -37,11 +37,12 @@ class Kid(InceptionMetric):
         """Return `kid`, or `kid_clean`."""
         self.check_count(comparison.generated, "generated")
         self.check_count(comparison.real, "real")
-        p, q = self.features(comparison)
+        p, q = self.features_of_both(comparison)
         size = min(len(p), len(q), self.subset_size)
         streams = [choices(comparison, kind) for kind in ("generated", "real")]
         values = []
-        influences = [Influences.of(len(rows), rows.device) for rows in (p, q)]
+        zeros = [torch.zeros(2, len(rows), dtype=torch.float64, device=rows.device) for rows in (p, q)]
+        influences = [Influences(*both) for both in zeros]
         for _ in range(self.subsets):
             chosen = [
                 torch.from_numpy(stream.permutation(len(rows))[:size]).to(rows.device)
@@ -62,12 +63,9 @@ class Kid(InceptionMetric):
             aspect="quality",
         )
         spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
-        return Result(
-            {self.named("kid"): sum(values) / self.subsets},
-            protocol,
-            spreads=self.spreads({"kid": spread}),
-            meanings=self.meanings({"kid": meaning}),
-        )
+        numbers = Numbers()
+        numbers.add(self.named("kid"), sum(values) / self.subsets, meaning, spread)
+        return numbers.result(protocol)
 
 
 @attrs.frozen(eq=False)
@@ -105,19 +103,13 @@ class Influences:
     """What each feature vector of a set does to the distance, on average over the subsets that it is in."""
 
     sums: Tensor
-    """n, over subsets; within each they have mean 0."""
+    """n, over subsets so far; within each they have mean 0."""
     times: Tensor
     """n, the number of subsets that each is in."""
     variances: list[float] = attrs.field(factory=list)
     """For each subset, the variance of the estimates."""
     agreements: list[float] = attrs.field(factory=list)
     """For each subset, the covariance of the two estimates of each: the variance without their errors."""
-
-    @classmethod
-    def of(cls, count: int, device: torch.device) -> Influences:
-        """Return those of `count` vectors before any subset."""
-        sums, times = torch.zeros(2, count, dtype=torch.float64, device=device)
-        return cls(sums, times)
 
     def add(self, which: Tensor, halves: Tensor) -> None:
         """Take a subset's m vectors into account: their numbers, and two estimates of each (m×2)."""
@@ -151,8 +143,7 @@ def _spread(values: Tensor, p: Influences, q: Influences, size: int) -> Spread |
     real = q.values(size)
     own = math.hypot(float(generated.std()) / math.sqrt(len(p.sums)), standard_error(values))
     method = f"jackknife over generated and real images, and the error of {len(values)} random subsets"
-    spread = Spread(method, own, real, 1 / math.sqrt(len(q.sums)))
-    return spread if math.isfinite(spread.error) else None
+    return finite(Spread(method, own, real, 1 / math.sqrt(len(q.sums))))
 
 
 def _cubic(a: Tensor, b: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ When not to use it: as a measure of quality.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import attrs
@@ -23,7 +24,6 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Meaning, Result, Spread, Workbench, parameter
 from cswf_plugins.inception.architecture import WIDTH
-from cswf_plugins.inception.features import some_features
 from cswf_plugins.metrics.copies import (
     ADVICE,
     NEAR,
@@ -35,7 +35,7 @@ from cswf_plugins.metrics.copies import (
     search,
     warnings,
 )
-from cswf_plugins.metrics.inception import InceptionMetric, limit_error, share_spread
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, limit_error, share_spread
 
 Where = Literal["pixels", "features"]
 
@@ -93,13 +93,17 @@ class NearestNeighbours(InceptionMetric):
             comparison = attrs.evolve(comparison, held_out=None)
         choice = choose_images(comparison, self.neighbours, *self._most(comparison))
         control = f"other {called}" if comparison.held_out is None else "held-out images"
-        spaces = self._search(comparison, choice)
+        spaces: list[Neighbours] = []
+        wanted = tuple(dict.fromkeys(self.spaces))
+        for where in wanted:
+            comparison.bench.tell(f"nearest {called}, in {where}", len(spaces), len(wanted))
+            spaces.append(search(comparison, choice, where, partial(self._rows, comparison, where)))
         allowed = allowed_chance([space.copies for space in spaces])
         notes = []
         for number, space in enumerate(spaces):
             is_part = comparison.observation is not None and space.where == "pixels"
-            where = "generated pixels" if is_part else space.where
-            notes += warnings(space.copies, allowed, where, choice.k, called, control, number == 0)
+            measured = "generated pixels" if is_part else space.where
+            notes += warnings(space.copies, allowed, measured, choice.k, called, control, number == 0)
         if any(note.startswith("copying") for note in notes):
             notes.append(ADVICE)
         if len(choice.samples) < min(choice.different, self.samples):
@@ -110,32 +114,18 @@ class NearestNeighbours(InceptionMetric):
         images = comparison.bench.images
         known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
         pictures = images(in_grey_levels(comparison))[choice.samples]
-        numbers = _Numbers()
+        numbers = Numbers()
         for space in spaces:
-            numbers.add_shares(space, called, control, choice)
-            numbers.add_distances(space, called, control, choice)
-            numbers.add_mirrored(space, called, control, choice)
-        return Result(
-            protocol=self._protocol(comparison, choice, len(known), control),
-            notes=notes,
+            of_space = _SpaceNumbers(numbers, space, called, control, choice.k)
+            of_space.add_shares()
+            of_space.add_distances()
+            of_space.add_mirrored()
+        return numbers.result(
+            self._protocol(comparison, choice, len(known), control),
+            notes,
             figures=_figures(comparison.generated, pictures, known, spaces, choice, called),
             samples=len(choice.samples),
-            **attrs.asdict(numbers, recurse=False),
         )
-
-    def _search(self, comparison: Comparison, choice: ImageChoice) -> list[Neighbours]:
-        """Return the neighbours in each space."""
-        spaces: list[Neighbours] = []
-        each = tuple(dict.fromkeys(self.spaces))
-        for where in each:
-            task = f"nearest {comparison.training_called}, in {where}"
-            comparison.bench.tell(task, len(spaces), len(each))
-
-            def to_rows(samples: Dataset, index: Tensor | None, where: Where = where) -> Tensor:
-                return self._rows(comparison, samples, where, index)
-
-            spaces.append(search(comparison, choice, where, to_rows))
-        return spaces
 
     def _most(self, comparison: Comparison) -> tuple[int, int]:
         """Return how many samples and how many control images are looked at, at most."""
@@ -154,13 +144,13 @@ class NearestNeighbours(InceptionMetric):
     def _protocol(self, comparison: Comparison, choice: ImageChoice, known: int, control: str) -> str:
         called = comparison.training_called
         generated = comparison.generated
-        searched = f"{known:,} {called}"
         some = "" if len(choice.samples) == len(generated) else f" of {len(generated):,}"
         protocol = (
-            f"nearest of {searched} to {len(choice.samples):,}{some} samples and to {len(choice.control):,} "
-            f"{control}, relative to the mean of the {choice.k} nearest; copies: nearer than any of these; "
-            f"near_copies: nearer than all but their nearest {NEAR:.0%}; nearer: than any of these by the "
-            "distance itself; closer: chance to be nearer than one of them by the distance itself"
+            f"nearest of {known:,} {called} to {len(choice.samples):,}{some} samples and to "
+            f"{len(choice.control):,} {control}, relative to the mean of the {choice.k} nearest; copies: "
+            f"nearer than any of these; near_copies: nearer than all but their nearest {NEAR:.0%}; nearer: "
+            "than any of these by the distance itself; closer: chance to be nearer than one of them by the "
+            "distance itself"
         )
         if comparison.held_out is None:
             protocol += f"; each of the {called} is compared with all others"
@@ -174,120 +164,106 @@ class NearestNeighbours(InceptionMetric):
             )
         return protocol
 
-    def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
+    def _rows(self, comparison: Comparison, where: Where, samples: Dataset, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
-        device = comparison.draw.device
         if samples is comparison.generated:
             samples = in_grey_levels(comparison)
         if where == "features":
-            every = torch.arange(len(samples)) if index is None else index
-            return some_features(comparison, samples, self.mode, every)
+            features = self.features(comparison)
+            return features.of(samples) if index is None else features.some(samples, index)
         images = comparison.bench.images(samples)
         chosen = images if index is None else images[index]
-        rows = chosen.to(device).reshape(len(chosen), -1).float() * BIN - 1
+        rows = chosen.to(comparison.draw.device).reshape(len(chosen), -1).float() * BIN - 1
         return rows if comparison.observation is None else comparison.observation.free(rows.T).T.contiguous()
 
 
-@attrs.frozen
-class _Numbers:
-    """Scores and details by name, with all that is told of them."""
+@attrs.frozen(eq=False)
+class _SpaceNumbers:
+    """The numbers of one space, which are added to all."""
 
-    scores: dict[str, float] = attrs.field(factory=dict)
-    details: dict[str, float] = attrs.field(factory=dict)
-    counts: dict[str, int] = attrs.field(factory=dict)
-    spreads: dict[str, Spread] = attrs.field(factory=dict)
-    meanings: dict[str, Meaning] = attrs.field(factory=dict)
+    numbers: Numbers
+    space: Neighbours
+    called: str
+    """What training images are called."""
+    control: str
+    """What control images are called."""
+    k: int
 
-    def add(self, name: str, space: Neighbours, value: float, sentence: str, **meaning: Any) -> str:
-        """Add a number of a space, a score if it is one of `copies`, and return its whole name."""
-        name += "_l2" if space.where == "pixels" else "_features"
-        if not meaning.get("of_samples", True):
-            name += "_of_real"
-            self.counts[name] = len(space.real)
-        if name in ("copies_l2", "copies_features"):
-            self.scores[name] = value
+    def add(self, name: str, value: float, sentence: str, spread: Spread | None = None, **more: Any) -> None:
+        """Add a number, as a score if it is one of `copies`; `more` are fields of its meaning."""
+        meaning = Meaning(sentence, "copying", **more)
+        detail = name != "copies"
+        name += "_l2" if self.space.where == "pixels" else "_features"
+        if meaning.of_samples:
+            self.numbers.add(name, value, meaning, spread, detail=detail)
         else:
-            self.details[name] = value
-        self.meanings[name] = Meaning(sentence, "copying", **meaning)
-        return name
+            real = len(self.space.real)
+            self.numbers.add(f"{name}_of_real", value, meaning, spread, count=real, detail=detail)
 
-    def add_share(
-        self, name: str, space: Neighbours, which: Tensor, sentence: str, *, more: float = 0.0, **meaning: Any
-    ) -> None:
-        """Add the share of samples or control images (n) that something is true of."""
+    def add_share(self, name: str, which: Tensor, sentence: str, *, error: float = 0.0, **more: Any) -> None:
+        """Add the share of images (n) that something is true of; `error` is that of a limit."""
         share = int(which.sum()) / len(which)
-        name = self.add(name, space, share, sentence, share=True, **meaning)
-        self.spreads[name] = share_spread(share, len(which), more)
+        self.add(name, share, sentence, share_spread(share, len(which), error), share=True, **more)
 
-    def add_shares(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
+    def add_shares(self) -> None:
         """Add the shares of samples that are copies, or nearer to the images than others are."""
+        space = self.space
         copies = space.copies
-        m = len(choice.control)
-        relative = f"relative to its {choice.k} nearest, in {space.where}"
+        m = len(copies.control)
+        relative = f"relative to its {self.k} nearest, in {space.where}"
         self.add_share(
             "copies",
-            space,
             copies.copies,
-            f"Share of samples that are one of the {called}, or nearer to one, {relative}, than any of {m:,} "
-            f"{control} is.",
+            f"Share of samples that are one of the {self.called}, or nearer to one, {relative}, than any of "
+            f"{m:,} {self.control} is.",
             expected=copies.expected(copies.control),
-            more=limit_error(copies.samples, copies.control),
+            error=limit_error(copies.samples, copies.control),
         )
         self.add_share(
             "near_copies",
-            space,
             copies.near,
-            f"Share of samples that are nearer to one of the {called}, {relative}, than all but the nearest "
-            f"{NEAR:.0%} of {control}.",
+            f"Share of samples that are nearer to one of the {self.called}, {relative}, than all but the "
+            f"nearest {NEAR:.0%} of {self.control}.",
             expected=copies.near_rank / (m + 1),
-            more=limit_error(copies.samples, copies.control, copies.near_rank),
+            error=limit_error(copies.samples, copies.control, copies.near_rank),
         )
         self.add_share(
             "nearer",
-            space,
             space.nearer,
-            f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
-            f"that of any of {m:,} {control}. Blurred samples are near to many.",
+            f"Share of samples whose distance to the nearest of the {self.called}, in {space.where}, is below "
+            f"that of any of {m:,} {self.control}. Blurred samples are near to many.",
             expected=copies.expected(space.plain[1]),
-            more=limit_error(*space.plain),
+            error=limit_error(*space.plain),
         )
 
-    def add_distances(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
-        """Add the distances of samples, and which of them are smaller than those of others."""
+    def add_distances(self) -> None:
+        """Add the distances of samples, and how often they are smaller than those of others."""
+        space = self.space
         where = space.where
-        nearest = f"to the nearest of the {called}, in {where}."
-        median = _median(space.real)
-        ratio = float(space.copies.ratios.min())
-        self.add(
-            "closer",
-            space,
-            space.closer,
-            f"Chance that a sample is nearer to the {called}, in {where}, than one of the {control} is.",
-            share=True,
-            expected=0.5,
-        )
-        ours = f"Median distance of samples {nearest}"
-        self.add("nearest", space, _median(space.samples), ours, expected=median)
-        self.add("nearest", space, median, f"Median distance of {control} {nearest}", of_samples=False)
-        smallest = f"Smallest distance of a sample to one of the {called}"
-        self.add("smallest", space, float(space.samples.min()), f"{smallest}, in {where}; 0 for a copy.")
-        over = f"over the mean to its {choice.k} nearest, in {where}; near 0 for a copy."
-        self.add("smallest_ratio", space, ratio, f"{smallest} {over}")
+        nearer = f"Chance that a sample is nearer to the {self.called}, in {where}, than one of the"
+        self.add("closer", space.closer, f"{nearer} {self.control} is.", share=True, expected=0.5)
+        nearest = f"to the nearest of the {self.called}, in {where}."
+        ours = _median(space.samples)
+        real = _median(space.real)
+        self.add("nearest", ours, f"Median distance of samples {nearest}", expected=real)
+        self.add("nearest", real, f"Median distance of {self.control} {nearest}", of_samples=False)
+        smallest = f"Smallest distance of a sample to one of the {self.called}"
+        self.add("smallest", float(space.samples.min()), f"{smallest}, in {where}; 0 for a copy.")
+        over = f"over the mean to its {self.k} nearest, in {where}; near 0 for a copy."
+        self.add("smallest_ratio", float(space.copies.ratios.min()), f"{smallest} {over}")
 
-    def add_mirrored(self, space: Neighbours, called: str, control: str, choice: ImageChoice) -> None:
+    def add_mirrored(self) -> None:
         """Add the shares that are like mirror images, if there are any among the images."""
-        if space.copies.mirrored is None:
+        if self.space.copies.mirrored is None:
             return
-        ours, theirs = space.copies.mirrored_copies
+        ours, theirs = self.space.copies.mirrored_copies
+        alike = (
+            f"are as near as copies to the mirror image of one of the {self.called} only, relative to its "
+            f"{self.k} nearest, in {self.space.where}."
+        )
         real = int(theirs.sum()) / len(theirs)
-        sentence = (
-            f"are as near as copies to the mirror image of one of the {called} only, relative to its "
-            f"{choice.k} nearest, in {space.where}."
-        )
-        self.add_share("copies_mirrored", space, ours, f"Share of samples that {sentence}", expected=real)
-        self.add_share(
-            "copies_mirrored", space, theirs, f"Share of {control} that {sentence}", of_samples=False
-        )
+        self.add_share("copies_mirrored", ours, f"Share of samples that {alike}", expected=real)
+        self.add_share("copies_mirrored", theirs, f"Share of {self.control} that {alike}", of_samples=False)
 
 
 def _median(values: Tensor) -> float:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
-from cswf_plugins.inception.features import features
-from cswf_plugins.metrics.inception import InceptionMetric, image_spread
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, image_spread
 from cswf_plugins.metrics.psnr import check_completions, scored_completions
 
 
@@ -35,12 +35,26 @@ class PerceptualDistance(InceptionMetric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `perceptual_distance`, `…_best` and, where there are two images, `…_unrelated`."""
         scored = scored_completions(comparison, "perceptual-distance")
-        p, q = (features(comparison, samples, self.mode) for samples in (scored.completed, scored.images))
+        features = self.features(comparison)
+        p = features.of(scored.completed)
+        q = features.of(scored.images)
         distances = torch.linalg.vector_norm(p - q[scored.which.to(q.device)], dim=1).double()
-        each = {
-            "perceptual_distance": scored.by_image(distances),
-            "perceptual_distance_best": -scored.largest(-distances),
-        }
+        numbers = Numbers()
+
+        def add(name: str, values: Tensor, sentence: str, of_samples: bool = True) -> None:
+            meaning = Meaning(sentence, aspect="condition", of_samples=of_samples)
+            numbers.add(self.named(name), float(values.mean()), meaning, image_spread(values))
+
+        add(
+            "perceptual_distance",
+            scored.by_image(distances),
+            "Distance between the Inception features of a completion and of its original; 0 is perfect.",
+        )
+        add(
+            "perceptual_distance_best",
+            -scored.largest(-distances),
+            "The same of the nearest completion of each image; it falls with the number of completions.",
+        )
         protocol = (
             "Euclidean distance between Inception pool features of a completion and of its original, "
             f"mean over {scored.words}, {self.resized}; perceptual_distance_best: the mean of each "
@@ -48,27 +62,7 @@ class PerceptualDistance(InceptionMetric):
         )
         if len(q) > 1:
             between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
-            each["perceptual_distance_unrelated"] = between
+            scale = "The same from one original to another, a scale to read the others by."
+            add("perceptual_distance_unrelated", between, scale, of_samples=False)
             protocol += "; perceptual_distance_unrelated: from one original to another"
-        meanings = {
-            "perceptual_distance": Meaning(
-                "Distance between the Inception features of a completion and of its original; 0 is perfect.",
-                aspect="condition",
-            ),
-            "perceptual_distance_best": Meaning(
-                "The same of the nearest completion of each image; it falls with the number of completions.",
-                aspect="condition",
-            ),
-            "perceptual_distance_unrelated": Meaning(
-                "The same from one original to another, a scale to read the others by.",
-                aspect="condition",
-                of_samples=False,
-            ),
-        }
-        return Result(
-            {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
-            protocol,
-            samples=len(scored.completed),
-            spreads=self.spreads({name: image_spread(numbers) for name, numbers in each.items()}),
-            meanings=self.meanings({name: meanings[name] for name in each}),
-        )
+        return numbers.result(protocol, samples=len(scored.completed))

@@ -21,7 +21,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.metrics.inception import InceptionMetric, choices, disjoint_parts
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers, choices, disjoint_parts
 from cswf_plugins.references import bibtex
 
 PARTS = 10
@@ -41,18 +41,15 @@ class Balls(InceptionMetric):
     def compute(self, comparison: Comparison) -> Result:
         """Return the scores of as many generated as real images."""
         p, q = self._equal_parts(comparison)
-        scores = self.score(p, q)
+        spreads = self._spreads_over_parts(comparison, p, q)
+        numbers = Numbers()
+        for name, value in self.score(p, q).items():
+            numbers.add(self.named(name), value, self.MEANINGS[name], spreads.get(name))
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
             f"{len(q):,} real images, {self.resized}"
         )
-        return Result(
-            {self.named(name): value for name, value in scores.items()},
-            protocol,
-            samples=len(p),
-            spreads=self.spreads(self._spreads_over_parts(comparison, p, q)),
-            meanings=self.meanings(self.MEANINGS),
-        )
+        return numbers.result(protocol, samples=len(p))
 
     @abc.abstractmethod
     def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
@@ -60,8 +57,8 @@ class Balls(InceptionMetric):
 
     def _equal_parts(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the features of as many generated as real images, chosen at random from the more: n×D each."""
-        whole = self.features(comparison)
-        size = min(map(len, whole))
+        p, q = self.features_of_both(comparison)
+        size = min(len(p), len(q))
         if size <= self.k:
             raise DataError(
                 f"metric '{self.NAME}' looks at {self.k} neighbours and needs more images than that, got {size}"
@@ -71,7 +68,7 @@ class Balls(InceptionMetric):
             chosen = choices(comparison, kind).permutation(len(rows))[:size]
             return rows if len(rows) == size else rows[torch.from_numpy(chosen).to(rows.device)]
 
-        return part(whole[0], "generated"), part(whole[1], "real")
+        return part(p, "generated"), part(q, "real")
 
     def _spreads_over_parts(self, comparison: Comparison, p: Tensor, q: Tensor) -> dict[str, Spread]:
         """Return how sure scores of n generated and n real images are, from disjoint parts of both (n×D).
@@ -86,11 +83,11 @@ class Balls(InceptionMetric):
         each = [self.score(p[ours], q[theirs]) for ours, theirs in pairs]
         kind = "tenths" if parts == PARTS else "parts"
         method = f"standard deviation over {parts} disjoint {kind} of both sets, over √{parts}"
-        values = {
-            name: torch.tensor([scores[name] for scores in each], dtype=torch.float64) for name in each[0]
-        }
-        scale = 1 / math.sqrt(parts)
-        return {name: Spread(method, replicates=each, scale=scale) for name, each in values.items()}
+        spreads = {}
+        for name in each[0]:
+            values = torch.tensor([scores[name] for scores in each], dtype=torch.float64)
+            spreads[name] = Spread(method, replicates=values, scale=1 / math.sqrt(parts))
+        return spreads
 
 
 @attrs.frozen(kw_only=True)

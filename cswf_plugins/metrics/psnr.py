@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, Result, Workbench
-from cswf_plugins.metrics.inception import image_spread
+from cswf_plugins.metrics.inception import Numbers, image_spread
 
 
 @attrs.frozen(kw_only=True)
@@ -41,30 +41,24 @@ class Psnr(Metric):
         images = bench.images(scored.images)
         pairs = zip(torch.split(completed, 4096), torch.split(scored.which, 4096), strict=True)
         values = torch.cat([decibels(some, images[which]) for some, which in pairs])
-        each = {"psnr": scored.by_image(values), "psnr_best": scored.largest(values)}
-        scores = {name: float(numbers.mean()) for name, numbers in each.items()}
-        spreads = {name: image_spread(numbers) for name, numbers in each.items()}
+        of_images = scored.by_image(values)
+        best = scored.largest(values)
+        numbers = Numbers()
+        nearness = Meaning(
+            "How near completions come to their originals, pixel by pixel, in decibels; 100 is perfect.",
+            aspect="condition",
+        )
+        numbers.add("psnr", float(of_images.mean()), nearness, image_spread(of_images))
+        of_best = Meaning(
+            "The same of the best completion of each image; it grows with the number of completions.",
+            aspect="condition",
+        )
+        numbers.add("psnr_best", float(best.mean()), of_best, image_spread(best))
         protocol = (
             f"peak signal-to-noise ratio over whole 8-bit images, mean over {scored.words}; "
             "psnr_best: the mean of each image's best"
         )
-        return Result(
-            scores,
-            protocol,
-            samples=len(scored.completed),
-            spreads={name: spread for name, spread in spreads.items() if spread is not None},
-            meanings={
-                "psnr": Meaning(
-                    "How near completions come to their originals, pixel by pixel, in decibels; 100 is "
-                    "perfect.",
-                    aspect="condition",
-                ),
-                "psnr_best": Meaning(
-                    "The same of the best completion of each image; it grows with the number of completions.",
-                    aspect="condition",
-                ),
-            },
-        )
+        return numbers.result(protocol, samples=len(scored.completed))
 
 
 def decibels(p: Tensor, q: Tensor) -> Tensor:

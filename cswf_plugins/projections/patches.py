@@ -37,7 +37,6 @@ def patch_covering() -> Any:
     )
 
 
-@lru_cache
 def window(layers: int, power: float) -> NDArray[np.float64]:
     """Return the standard deviation of a filter's entries along one axis: 2L+1 numbers, the largest is 1."""
     paths = np.ones(1)

@@ -182,7 +182,11 @@ class Pyramid(Schedule):
     def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
         """Return a stage for every patch size of every entry."""
         channels, height, width = space.grid("schedule 'pyramid'")
-        plan = [(entry, patch, self._steps(entry)) for entry in self.entries for patch in entry.patches]
+        plan = [
+            (entry, patch, scaled(entry.steps or self.steps, self.scale))
+            for entry in self.entries
+            for patch in entry.patches
+        ]
         planned = sum(steps for _, _, steps in plan)
         stages: list[Stage] = []
         before = 0
@@ -190,7 +194,9 @@ class Pyramid(Schedule):
             if entry.height > height or entry.width > width:
                 raise DataError(f"entry '{entry}' of the schedule is larger than the images, {height}×{width}")
             grid = Space((channels, entry.height, entry.width))
-            directions = self._directions(grid)
+            directions = self.directions
+            if isinstance(directions, PerDimension):
+                directions = directions.count(grid.dimension)
             stage = FadingStage(
                 name=entry.stage_name(patch),
                 steps=steps,
@@ -230,14 +236,6 @@ class Pyramid(Schedule):
         """
         divides = all(fine % coarse == 0 for coarse, fine in zip(grid.shape, space.shape, strict=True))
         return self.upsample == "nearest" and not divides
-
-    def _steps(self, entry: Entry) -> int:
-        steps = self.steps if entry.steps is None else entry.steps
-        return scaled(steps, self.scale)
-
-    def _directions(self, grid: Space) -> int:
-        spec = self.directions
-        return spec.count(grid.dimension) if isinstance(spec, PerDimension) else spec
 
     def _eta(self, grid: Space, space: Space, directions: int) -> float:
         if self.step_size == "stage":

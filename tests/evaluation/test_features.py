@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Dataset, Key, Result, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Key, Result, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_core.kernels.gpu import usable
@@ -104,6 +104,10 @@ def test_clean_resizing_is_clean_fid_s_and_grey_is_repeated_to_three_channels(si
         prepare(images[:, :2], "clean")
 
 
+def features_in(comparison: Comparison) -> store.InceptionFeatures:
+    return store.InceptionFeatures(comparison, "legacy_tensorflow")
+
+
 def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
     network, photographs, data_folder, monkeypatch
 ):
@@ -117,22 +121,22 @@ def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
 
     comparison, some = named(50)
     before = sorted((data_folder / "statistics").glob("*"))
-    store.features(compare(some, some), some, "legacy_tensorflow")
+    features_in(compare(some, some)).of(some)
     assert sorted((data_folder / "statistics").glob("*")) == before  # without a name, as generated images are
-    first = store.feature_moments(comparison, some, "legacy_tensorflow")
+    first = features_in(comparison).moments(some)
     assert [name.split("-v1")[1] for name in kept()] == [".features.npy", ".npz"]
     sums = f"{network.sha256[:8]}-{Workbench().sha256(some)[:12]}"
     assert kept()[1] == f"kept-train-2-3x32x32-legacy_tensorflow-{sums}-v1.npz"
     for name in kept():
         (data_folder / "statistics" / name).write_bytes(b"junk")
     again, same = named(50)
-    found = store.feature_moments(again, same, "legacy_tensorflow")
+    found = features_in(again).moments(same)
     torch.testing.assert_close(found.mean, first.mean)
     monkeypatch.setattr(Network, "features", lambda *_: pytest.fail("computed again"))
     last, same = named(50)
-    assert torch.equal(store.feature_moments(last, same, "legacy_tensorflow").covariance, found.covariance)
-    assert store.features(last, same, "legacy_tensorflow").shape == (2, 2048)
-    one, other = (store.cache_file(*each, "clean", ".npz") for each in (named(50), named(53)))
+    assert torch.equal(features_in(last).moments(same).covariance, found.covariance)
+    assert features_in(last).of(same).shape == (2, 2048)
+    one, other = (features_in(comparison).file(some, ".npz") for comparison, some in (named(50), named(53)))
     assert one != other
 
 

@@ -66,12 +66,13 @@ def test_metrics_share_the_features_of_every_set(order, seen, photographs, regis
 def test_features_of_some_images_are_not_computed_again_for_them_or_for_all(seen, photographs):
     comparison = compare(photographs, photographs, bench=Workbench())
     index = torch.tensor([7, 3, 100])
-    few, same = (store.some_features(comparison, photographs, "clean", index) for _ in range(2))
+    features = store.InceptionFeatures(comparison, "clean")
+    few, same = (features.some(photographs, index) for _ in range(2))
     assert sum(seen.values()) == 3
     assert torch.equal(few, same)
-    every = store.features(comparison, photographs, "clean")
+    every = features.of(photographs)
     assert sum(seen.values()) == len(every) == 200
     torch.testing.assert_close(every[index], few)
-    others = store.some_features(comparison, photographs, "clean", torch.tensor([0, 1]))
+    others = features.some(photographs, torch.tensor([0, 1]))
     assert sum(seen.values()) == 200
     assert torch.equal(others, every[:2])

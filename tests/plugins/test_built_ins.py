@@ -161,11 +161,14 @@ def test_a_file_that_is_no_npz_is_one_sentence(tmp_path, name, complaint):
 
 def test_sliced_wasserstein_is_the_known_distance_between_shifted_clouds():
     """Moving a cloud by v moves each projection by θ·v, so SW₂² = |v|²/d."""
-    data = random_data(d=4, n=500)
+    data = random_data(d=4, n=100)
     shifted = Dataset(x=data.x + torch.tensor([[2.0], [0], [0], [0]]), space=data.space)
-    found = SlicedWasserstein(directions=3000).compute(Comparison(shifted, data, draw()))
+    found = SlicedWasserstein(directions=2000).compute(Comparison(shifted, data, draw()))
     assert found.scores["sliced_wasserstein"] == pytest.approx(1.0, rel=0.05)
-    assert SlicedWasserstein().compute(Comparison(data, data, draw())).scores["sliced_wasserstein"] < 1e-12
+    assert (
+        SlicedWasserstein(directions=100).compute(Comparison(data, data, draw())).scores["sliced_wasserstein"]
+        < 1e-12
+    )
 
 
 def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:

@@ -119,7 +119,7 @@ def test_a_picture_that_cannot_be_used_is_one_sentence(tmp_path):
 FLOW = {
     "projection": ConvStack(),
     "schedule": Pyramid(
-        entries=tuple(map(Entry.from_text, ("(1×1) [1]", "(4×3) [3]", "(8×6) [5, 3]"))), steps=4, directions=200
+        entries=tuple(map(Entry.from_text, ("(1×1) [1]", "(4×3) [3]", "(8×6) [5, 3]"))), steps=2, directions=60
     ),
     "count": 60,
     "dtype": torch.float32,
@@ -136,7 +136,7 @@ FLOW = {
     ],
 )
 def test_inpainting_never_changes_an_observed_pixel(parameters):
-    data = bytes_as_images(COLOUR, 300, held_out=4)
+    data = bytes_as_images(COLOUR, 100, held_out=4)
     condition = Mask(**parameters, held_out=4, completions=3)
     flow = small_flow(data, condition=condition, **FLOW)
     samples = flow.run()
@@ -230,7 +230,7 @@ def test_labels_may_get_the_noise_that_pixels_get_unless_they_are_ignored():
 
 
 def test_samples_of_a_given_prior_land_on_their_classes():
-    condition, schedule = OneHot(prior=(0.0, 1.0, 1.0), labels="balanced"), Constant(steps=30, directions=200)
+    condition, schedule = OneHot(prior=(0.0, 1.0, 1.0), labels="balanced"), Constant(steps=30, directions=60)
     samples = small_flow(imbalanced(), condition=condition, schedule=schedule, count=100).run()
     for c in (1, 2):
         mean = samples.x[:, samples.conditions.labels == c].mean()

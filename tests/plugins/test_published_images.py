@@ -193,13 +193,13 @@ def test_a_download_is_read_from_its_files_and_not_repeated(tmp_path, monkeypatc
 
 
 def real(source, monkeypatch, root):
-    """Load a published data set, or skip."""
+    """Open a published data set, or skip."""
     if root is None:
         monkeypatch.delenv("CSWF_DATA")
     else:
         monkeypatch.setenv("CSWF_DATA", root)
     skip_without(source.NAME)
-    return source.load(draw())
+    return source.open(draw())
 
 
 REAL_ROOT = os.environ.get("CSWF_DATA")
@@ -217,9 +217,12 @@ REAL_ROOT = os.environ.get("CSWF_DATA")
 def test_the_published_files_have_what_is_known_of_them(monkeypatch, source, seen, first, mean):
     data = real(source, monkeypatch, REAL_ROOT)
     assert (len(data), len(data.held_out)) == (seen, 10_000)
-    assert data.conditions.labels[:5].tolist() == first
-    assert float(data.x.double().mean() + 1) * 128 / 255 == pytest.approx(mean, abs=5e-4)
-    assert len(data.classes) == len(torch.bincount(data.held_out.conditions.labels)) == 10
+    assert data.labels[:5].tolist() == first
+    levels = torch.bincount(data.block(0, seen).flatten(), minlength=256)
+    assert float(levels.double() @ torch.arange(256.0).double() / levels.sum()) / 255 == pytest.approx(
+        mean, abs=5e-4
+    )
+    assert len(data.classes) == len(torch.bincount(data.held_out.labels)) == 10
 
 
 def test_the_root_is_the_one_given_else_the_environment_s_else_the_cache_in_the_home(tmp_path, monkeypatch):

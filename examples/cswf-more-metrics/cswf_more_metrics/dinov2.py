@@ -54,7 +54,7 @@ class DinoWeights:
     sha256: str
 
     def read(self) -> dict[str, Tensor]:
-        """Return its tensors by name, on the CPU; raise where it has anything else."""
+        """Return its tensors by name, on the CPU; raise where they are not of such a network."""
         try:
             tensors = torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # pickles of strangers raise whatever they like
@@ -62,7 +62,12 @@ class DinoWeights:
             raise DataError(f"{self.path} is not a file of weights ({reason})") from None
         if not isinstance(tensors, dict) or not all(isinstance(x, Tensor) for x in tensors.values()):
             raise DataError(f"{self.path} has something else than tensors by name")
-        return {str(name): tensor.float() for name, tensor in tensors.items()}
+        numbers = {str(name): tensor.float() for name, tensor in tensors.items()}
+        try:
+            refuse_others(numbers)
+        except DataError as error:
+            raise DataError(f"{self.path} {error}") from None
+        return numbers
 
 
 def find(bench: Workbench, named: Path | None) -> DinoWeights:
@@ -98,7 +103,7 @@ class DinoNetwork:
     """The features of images, D each."""
 
     def __init__(self, weights: DinoWeights, device: torch.device) -> None:
-        tensors = {name: tensor.to(device) for name, tensor in read(weights).items()}
+        tensors = {name: tensor.to(device) for name, tensor in weights.read().items()}
         self.device = device
         self.batch = BATCH[device.type]
         self._transformer = VisionTransformer(tensors, SIDE)
@@ -124,16 +129,6 @@ class DinoNetwork:
 def part_features(weights: DinoWeights, title: str, images: Tensor, device: torch.device, tell: Tell) -> Tensor:
     """Return the features of some images of a set that several devices share: n×D."""
     return DinoNetwork(weights, device).features(images, title, tell, part=True)
-
-
-def read(weights: DinoWeights) -> dict[str, Tensor]:
-    """Return a file's tensors by name, on the CPU; raise `DataError` where they are not of such a network."""
-    tensors = weights.read()
-    try:
-        refuse_others(tensors)
-    except DataError as error:
-        raise DataError(f"{weights.path} {error}") from None
-    return tensors
 
 
 def prepare(images: Tensor) -> Tensor:
@@ -201,8 +196,8 @@ class VisionTransformer:
         n, count, width = tokens.shape
         heads = self._linear(f"{layer}.qkv", tokens).reshape(n, count, 3, width // HEAD, HEAD)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
-        weights = (query @ key.transpose(-2, -1) / math.sqrt(HEAD)).softmax(dim=-1)
-        return self._linear(f"{layer}.proj", (weights @ value).transpose(1, 2).reshape(n, count, width))
+        attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        return self._linear(f"{layer}.proj", attended.transpose(1, 2).reshape(n, count, width))
 
     def _linear(self, layer: str, tokens: Tensor) -> Tensor:
         return torch.nn.functional.linear(

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Result, Workbench, parameter
-from cswf_core.kernels.frechet import Frechet, Moments, moments
+from cswf_core.kernels.frechet import Frechet
 from cswf_more_metrics import dinov2
 from cswf_more_metrics.dinov2 import BATCH, FOLDER, NAME, SIDE, DinoNetwork, DinoWeights, part_features
-from cswf_plugins.cache import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
-from cswf_plugins.metrics.inception import frechet_spread
+from cswf_plugins.cache import NetworkFeatures
+from cswf_plugins.metrics.inception import Numbers, frechet_spread
 
 NETWORK = "dinov2"
 """How its features are called in the names of files."""
@@ -73,7 +73,7 @@ class FrechetDinov2(Metric):
         if not data.space.is_image:
             kind = f"these are samples in {data.space} dimensions"
             raise DataError(f"metric 'frechet-dinov2' compares images; {kind}")
-        dinov2.read(dinov2.find(bench, self.weights))
+        dinov2.find(bench, self.weights).read()
 
     def needed_files(self) -> NeededFiles | None:
         """Return the network's file."""
@@ -87,8 +87,8 @@ class FrechetDinov2(Metric):
                 reason = f"needs at least two {kind} images, and there is {len(samples)}"
                 raise DataError(f"metric 'frechet-dinov2' {reason}")
         file = dinov2.find(comparison.bench, self.weights)
-        comparison.bench.used["dinov2"] = {"file": file.path.name, "sha256": file.sha256}
-        p, q = (feature_moments(comparison, samples, file) for samples in (generated, real))
+        features = DinoFeatures(comparison, file)
+        p, q = features.moments(generated), features.moments(real)
         width = len(p.mean)
         name = f"fd_dinov2{ENDINGS.get(width, f'_{width}')}"
         protocol = (
@@ -97,86 +97,40 @@ class FrechetDinov2(Metric):
             f"resized to {SIDE} by Pillow's bicubic filter, in float64 by eigenvalues"
         )
         frechet = Frechet.between(p, q)
-        rows = features(comparison, generated, file)
-        spread = frechet_spread(frechet, rows, known_features(comparison, real, file))
-        return Result(
-            {name: frechet.distance},
-            protocol,
-            spreads={} if spread is None else {name: spread},
-            meanings={
-                name: Meaning(
-                    "How far generated images are from real ones as a network sees them that learnt without "
-                    "labels.",
-                    aspect="quality",
-                )
-            },
+        spread = frechet_spread(frechet, features.of(generated), features.known(real))
+        meaning = Meaning(
+            "How far generated images are from real ones as a network sees them that learnt without labels.",
+            aspect="quality",
         )
+        numbers = Numbers()
+        numbers.add(name, frechet.distance, meaning, spread)
+        return numbers.result(protocol)
 
 
-def features(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Tensor:
-    """Return the features of a set of images on the evaluation's device: n×D.
+class DinoFeatures(NetworkFeatures):
+    """DINOv2's features of an evaluation's images: D of each."""
 
-    Those of a named set of real images are read from the cache if they are there, and left there if not.
-    """
-    bench, device = comparison.bench, comparison.draw.device
-    title = f"DINOv2 features of {bench.names.get(samples, 'generated')}"
+    def __init__(self, comparison: Comparison, weights: DinoWeights) -> None:
+        super().__init__(comparison, weights, NETWORK, NETWORK)
+        self.weights = weights
 
-    def through_the_network() -> Tensor:
+    def begin(self, samples: Dataset) -> None:
+        """Write down that scores depend on the network's file."""
+        del samples
+        file = {"file": self.weights.path.name, "sha256": self.weights.sha256}
+        self.comparison.bench.used[NETWORK] = file
+
+    def compute(self, samples: Dataset) -> Tensor:
+        """Return the features of a set by the network, on all devices there are: n×D."""
+        bench, device = self.comparison.bench, self.comparison.draw.device
         images = bench.images(samples)
+        title = f"DINOv2 features of {bench.names.get(samples, 'generated')}"
         if bench.share_out is not None and len(images) > BATCH[device.type]:
-            work = partial(part_features, weights, title)
+            work = partial(part_features, self.weights, title)
             return bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
-        network = bench.keep((NETWORK, weights), lambda: DinoNetwork(weights, device))
+        network = bench.keep((NETWORK, self.weights), lambda: DinoNetwork(self.weights, device))
         return network.features(images, title, bench.tell)
 
-    def compute() -> Tensor:
-        path = _cache_file(comparison, samples, weights, FEATURES)
-        return kept_features(path, through_the_network, len(samples), None, device)
-
-    rows = bench.keep((NETWORK, "features", samples, weights), compute)
-    if samples is comparison.generated or samples is comparison.real:
-        name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
-        bench.features[f"{name}-{NETWORK}"] = rows
-    return rows
-
-
-def known_features(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Tensor | None:
-    """Return a set's features, n×D, if they were computed before, and None if not."""
-    path = _cache_file(comparison, samples, weights, FEATURES)
-    known = comparison.bench.has((NETWORK, "features", samples, weights))
-    return features(comparison, samples, weights) if known or (path is not None and path.is_file()) else None
-
-
-def feature_moments(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Moments:
-    """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
-
-    def compute() -> Moments:
-        return kept_moments(
-            _cache_file(comparison, samples, weights, MOMENTS),
-            lambda: moments(features(comparison, samples, weights)),
-            lambda: _key(comparison, samples, weights),
-            None,
-            comparison.draw.device,
-        )
-
-    return comparison.bench.keep((NETWORK, "moments", samples, weights), compute)
-
-
-def _key(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> dict[str, Any]:
-    """Return all that decides a set's features."""
-    return {
-        "version": 1,  # to be raised when the same images and weights give other features
-        "network": NETWORK,
-        "data": comparison.bench.names[samples],
-        "count": len(samples),
-        "shape": list(samples.space.shape),
-        "weights": weights.sha256,
-        "images": comparison.bench.sha256(samples),
-    }
-
-
-def _cache_file(comparison: Comparison, samples: Dataset, weights: DinoWeights, ending: str) -> Path | None:
-    """Return the cache file of a named set; None for others."""
-    if samples not in comparison.bench.names:
-        return None
-    return statistics_file(_key(comparison, samples, weights), NETWORK, ending)
+    def facts(self) -> dict[str, Any]:
+        """Return the network's name, and the SHA-256 of its file."""
+        return {"network": NETWORK, "weights": self.weights.sha256}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 
 import attrs
 import torch
@@ -23,8 +22,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, Workbench, parameter
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import features
-from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.metrics.inception import InceptionMetric, Numbers
 
 SALIMANS_2016 = r"""@inproceedings{salimans2016improved,
   author = {Salimans, Tim and Goodfellow, Ian and Zaremba, Wojciech and Cheung, Vicki and Radford, Alec and
@@ -64,13 +62,13 @@ class InceptionScore(InceptionMetric):
                 f"and there are {count}"
             )
         classes = class_directions(comparison)
-        rows = features(comparison, generated, self.mode)
+        rows = self.features(comparison).of(generated)
         order = torch.from_numpy(comparison.draw.host.permutation(count)).to(rows.device)
         ends = [part * count // self.splits for part in range(self.splits + 1)]
         parts = [order[first:end] for first, end in itertools.pairwise(ends)]
         values = [score_of_logits(rows[part].double() @ classes.T) for part in parts]
         scores = torch.tensor(values, dtype=torch.float64)
-        name, deviation = self.named("inception_score"), self.named("inception_score_std")
+        deviation = self.named("inception_score_std")
         protocol = (
             f"Inception score of {count:,} generated images in random order, mean over {self.splits} parts; "
             f"softmax over {len(classes):,} classes of logits without bias, in float64, {self.resized}"
@@ -79,13 +77,17 @@ class InceptionScore(InceptionMetric):
             "How sure a classifier of photographs is of each image, and how many classes it sees among all.",
             aspect="quality",
         )
-        return Result(
-            {name: float(scores.mean())},
-            protocol,
-            details={deviation: float(scores.std(correction=0))},
-            spreads=_spread(scores, name, deviation),
-            meanings={name: meaning},
-        )
+        spread = None
+        if self.splits > 1:
+            method = (
+                f"standard deviation over {self.splits} parts, divided by √{self.splits}; papers print the "
+                f"deviation itself, which is {deviation}"
+            )
+            spread = Spread(method, own=float(scores.std()) / math.sqrt(self.splits))
+        numbers = Numbers()
+        numbers.add(self.named("inception_score"), float(scores.mean()), meaning, spread)
+        numbers.details[deviation] = float(scores.std(correction=0))
+        return numbers.result(protocol)
 
 
 def file_with_classifier(bench: Workbench) -> weights.Weights:
@@ -128,15 +130,3 @@ def score_of_logits(logits: Tensor) -> float:
     # Of a class that has underflowed to 0 in every image, 0·log 0 counts as 0.
     log_mean = p.mean(dim=0).clamp_min(torch.finfo(p.dtype).tiny).log()
     return math.exp(float((p * (log_p - log_mean)).sum(dim=1).mean()))
-
-
-def _spread(scores: Tensor, name: str, deviation: str) -> Mapping[str, Spread]:
-    """Return the standard error of the mean of the parts' scores (float64); there is none of one part."""
-    parts = len(scores)
-    if parts == 1:
-        return {}
-    method = (
-        f"standard deviation over {parts} parts, divided by √{parts}; papers print the deviation itself, "
-        f"which is {deviation}"
-    )
-    return {name: Spread(method=method, own=float(scores.std()) / math.sqrt(parts))}

@@ -193,8 +193,8 @@ def test_the_published_network_has_the_plain_name(small):
     for width, name in ((1024, "fd_dinov2"), (768, "fd_dinov2_vitb14"), (384, "fd_dinov2_vits14")):
         rows = Key(0, "rows").open().normal(3, width)
         bench = Workbench()
-        bench.keep((frechet_dinov2.NETWORK, "features", real, file), partial(rows.clone))
-        bench.keep((frechet_dinov2.NETWORK, "moments", real, file), partial(moments, rows))
+        bench.keep(("features", real, file), partial(rows.clone))
+        bench.keep(("moments", real, file), partial(moments, rows))
         assert set(FrechetDinov2().compute(compare(real, real, bench=bench)).scores) == {name}
 
 
