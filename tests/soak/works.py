@@ -26,15 +26,10 @@ POINTS = (
     *("outputs.checkpoint_every=4", "outputs.frames=0", "evaluate.metrics=[]"),
 )
 LEARNING = (
-    *(
-        "online-digits",
-        "particles.count=60",
-        "data.classes=[0, 1]",
-        "condition.room=4",
-        "schedule.directions=32",
-    ),
-    *("schedule.steps=20", "schedule.step_size=8", "online.sets=4", "online.steps=15", "evaluate.metrics=[]"),
-    *("online.arrivals=[{use: digits, classes: [2, 3]}]", "outputs.checkpoint_every=5", "outputs.frames=0"),
+    *("online-digits", "particles.count=60", "data.classes=[0, 1]", "condition.room=4"),
+    *("schedule.directions=32", "schedule.steps=20", "schedule.step_size=8", "online.sets=4"),
+    *("online.steps=15", "evaluate.metrics=[]", "online.arrivals=[{use: digits, classes: [2, 3]}]"),
+    *("outputs.checkpoint_every=5", "outputs.frames=0"),
 )
 ORDERED = (
     *SAVING,
