@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from filelock import FileLock
 
 from cswf_core import cli
 from tests.apart import Apart, prepared
+from tests.processes import as_it_was
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
@@ -71,22 +71,10 @@ class CommandLine:
     monkeypatch: pytest.MonkeyPatch
 
     def __call__(self, *arguments: str | Path) -> Outcome:
-        from cswf_core.runs.checkpoints import SIGNALS
-
         self.capsys.readouterr()
         self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
-        handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        hook = sys.unraisablehook
-        environment = dict(os.environ)  # --traceback is told to other processes by a variable
-        try:
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            sys.unraisablehook = hook
-            for name in set(os.environ) - set(environment):
-                del os.environ[name]
+        with as_it_was(), pytest.raises(SystemExit) as ended:
+            cli.main()
         captured = self.capsys.readouterr()
         return Outcome(ended.value.code or 0, captured.out, captured.err)
 

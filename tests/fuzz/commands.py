@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import io
-import logging
 import os
 import re
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from unittest import mock
@@ -32,13 +31,14 @@ from tests.fuzz import seeds, values
 from tests.fuzz.oracle import SECONDS, Fault, TooLong
 from tests.fuzz.target import CORPUS, Target, contents, fresh
 from tests.fuzz.values import chance, pick
+from tests.processes import as_it_was
 
 WORK = {
     ("flow.py", "run"),
-    ("sampling.py", "particles_at_end"),
+    ("sampling.py", "run"),
     ("evaluate.py", "evaluate"),
     ("measure.py", "measure"),
-    ("writer.py", "pack"),
+    ("packed.py", "pack"),
     ("sweep.py", "run"),
     ("__init__.py", "check_plugin"),
 }
@@ -52,8 +52,6 @@ PREPARING_S = 600.0
 
 UNFORESEEN = "this is no mistake of yours"
 """Words of the sentence behind an error that nobody has foreseen."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopwatch:
@@ -74,27 +72,6 @@ class Stopwatch:
             raise KeyboardInterrupt
         if self.slices * SLICE >= SECONDS:
             raise TooLong
-
-
-@contextmanager
-def as_it_was(folder: Path) -> Iterator[None]:
-    """Go to a folder, and restore what a command changes in its process."""
-    usual = Path.cwd()
-    handlers = logging.root.handlers[:]
-    threads = torch.get_num_threads()
-    signals = {number: signal.getsignal(number) for number in SIGNALS}
-    os.chdir(folder)
-    try:
-        with mock.patch.dict(os.environ):
-            yield
-    finally:
-        os.chdir(usual)
-        for number, handler in signals.items():
-            signal.signal(number, handler)
-        for handler in set(logging.root.handlers) - set(handlers):
-            logging.root.removeHandler(handler)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
 
 
 @attrs.frozen
@@ -121,10 +98,12 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     outputs = [io.TextIOWrapper(path.open("wb"), encoding="utf-8", write_through=True) for path in paths]
     before = signal.signal(signal.SIGPROF, watch.look)
     signal.setitimer(signal.ITIMER_PROF, patience, patience)
+    threads = torch.get_num_threads()
     status: object = None
     try:
         argv = mock.patch.object(sys, "argv", ["cswf", *arguments])
-        with as_it_was(folder), redirect_stdout(outputs[0]), redirect_stderr(outputs[1]), argv:
+        with as_it_was(), redirect_stdout(outputs[0]), redirect_stderr(outputs[1]), argv:
+            os.chdir(folder)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             cli.main()
     except SystemExit as ended:
@@ -132,6 +111,7 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        torch.set_num_threads(threads)
         for output in outputs:
             output.close()
         out, err = (path.read_text("utf-8", "replace") for path in paths)
