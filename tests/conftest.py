@@ -1,42 +1,34 @@
-"""What tests share: the command line in-process, one demo run, small parts to build flows from."""
+"""What tests share: the command line in-process, one demo's run, small parts to build flows from."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported, here and in children: one core a worker
 
 import attrs
 import hypothesis
 import pytest
-import torch
 from filelock import FileLock
 
-from cswf_core import checks, cli
-from cswf_core.errors import DataError
-from cswf_core.flow.flow import Flow
-from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
-from cswf_core.online import OnlineFlow
-from cswf_core.plugins import Registry
-from cswf_core.ranks import Ranks
-from cswf_core.runs.checkpoints import SIGNALS
-from cswf_plugins.cdfs.sorted import Sorted
-from cswf_plugins.conditions.none import NoCondition
-from cswf_plugins.conditions.one_hot import OneHot
-from cswf_plugins.datasets.cifar10 import Cifar10
-from cswf_plugins.datasets.fashion_mnist import FashionMnist
-from cswf_plugins.datasets.mnist import Mnist
-from cswf_plugins.projections.uniform import Uniform
-from cswf_plugins.schedules.constant import Constant
+from cswf_core import cli
 from tests.apart import Apart, prepared
+from tests.processes import as_it_was
+
+if TYPE_CHECKING:
+    from cswf_core.flow.flow import Flow
+    from cswf_core.interfaces import Dataset, Owner
+    from cswf_core.plugins import Registry
+    from cswf_core.ranks import Ranks
+
+# PyTorch is imported in functions: the process that hands tests to workers reads this file too, and needs none.
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=300)
@@ -47,8 +39,19 @@ os.fsync = lambda _: None  # an eighth of all time; commands in processes of the
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of the demo's run: of two workers, one makes it, and the other has none of them."""
-    items.sort(key=lambda item: "digits_run" not in getattr(item, "fixturenames", ()))
+    """Begin with the tests of the demo's run, which one of two workers makes then, and with long ones."""
+    long = {"packaging", "browser", "compile"}
+
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        marks = {mark.name for mark in item.iter_markers()}
+        return "digits_run" not in getattr(item, "fixturenames", ()), marks.isdisjoint(long)
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported to itself: the collector of garbage would go through it again and again."""
+    gc.freeze()
 
 
 @attrs.frozen
@@ -70,18 +73,8 @@ class CommandLine:
     def __call__(self, *arguments: str | Path) -> Outcome:
         self.capsys.readouterr()
         self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
-        handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        hook = sys.unraisablehook
-        environment = dict(os.environ)  # --traceback is told to other processes by a variable
-        try:
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            sys.unraisablehook = hook
-            for name in set(os.environ) - set(environment):
-                del os.environ[name]
+        with as_it_was(), pytest.raises(SystemExit) as ended:
+            cli.main()
         captured = self.capsys.readouterr()
         return Outcome(ended.value.code or 0, captured.out, captured.err)
 
@@ -114,6 +107,8 @@ def apart() -> Iterator[Apart]:
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     """The plugins as installed, loaded once."""
+    from cswf_core.plugins import Registry
+
     return Registry.discover()
 
 
@@ -150,6 +145,12 @@ def read_json(path: Path) -> Any:
 
 def skip_without(name: str) -> None:
     """Skip a test whose published data set is not on this machine."""
+    from cswf_core.errors import DataError
+    from cswf_core.interfaces import Key
+    from cswf_plugins.datasets.cifar10 import Cifar10
+    from cswf_plugins.datasets.fashion_mnist import FashionMnist
+    from cswf_plugins.datasets.mnist import Mnist
+
     source = {"mnist": Mnist, "fashion-mnist": FashionMnist, "cifar10": Cifar10}[name](download=False, count=1)
     try:
         source.load(Key(0, "data").open())
@@ -161,6 +162,10 @@ def skip_without(name: str) -> None:
 
 def random_data(d: int = 5, n: int = 40, classes: int = 3, seed: int = 1) -> Dataset:
     """Labelled points with a different mean for each class."""
+    import torch
+
+    from cswf_core.interfaces import Conditions, Dataset, Key, Space
+
     draw = Key(seed, "test data").open(dtype=torch.float64)
     labels = torch.arange(n) % classes
     x = draw.normal(d, n) + labels
@@ -185,6 +190,19 @@ def small_flow(
     **settings: object,
 ) -> Flow:
     """A flow with everything small; any part can be replaced."""
+    import torch
+
+    from cswf_core import checks
+    from cswf_core.flow.flow import Flow
+    from cswf_core.flow.settings import Parts, Settings
+    from cswf_core.interfaces import Owner
+    from cswf_core.online import OnlineFlow
+    from cswf_plugins.cdfs.sorted import Sorted
+    from cswf_plugins.conditions.none import NoCondition
+    from cswf_plugins.conditions.one_hot import OneHot
+    from cswf_plugins.projections.uniform import Uniform
+    from cswf_plugins.schedules.constant import Constant
+
     data = data if data is not None else random_data()
     labelled = data.conditions.labels is not None
     chosen = {

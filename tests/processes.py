@@ -1,7 +1,11 @@
-"""Processes that tests start: each ends with its test, also when that fails, and so do its own children."""
+"""Processes that tests start: each ends with its test, also when that fails, and so do its own children.
+
+And this process, after a command that was called in it.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
+from unittest import mock
 
 PYTHON = sys.executable
 CSWF = (PYTHON, "-m", "cswf_core")
@@ -58,6 +63,25 @@ def completed(*command: str | Path, **options: object) -> subprocess.CompletedPr
     with launched(*command, **options) as child:
         out, err = child.communicate()
         return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+
+
+@contextmanager
+def as_it_was() -> Iterator[None]:
+    """Restore what a command changes in this process: folder, variables, handlers of signals and of logs."""
+    folder = Path.cwd()
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    handlers = logging.root.handlers[:]
+    hook = sys.unraisablehook
+    try:
+        with mock.patch.dict(os.environ):  # --traceback is told to other processes by a variable
+            yield
+    finally:
+        os.chdir(folder)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
+        for handler in set(logging.root.handlers) - set(handlers):
+            logging.root.removeHandler(handler)
+        sys.unraisablehook = hook
 
 
 def wait_until(happened: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import io
-import logging
 import os
 import re
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from unittest import mock
@@ -32,13 +31,14 @@ from tests.fuzz import seeds, values
 from tests.fuzz.oracle import SECONDS, Fault, TooLong
 from tests.fuzz.target import CORPUS, Target, contents, fresh
 from tests.fuzz.values import chance, pick
+from tests.processes import as_it_was
 
 WORK = {
     ("flow.py", "run"),
-    ("sampling.py", "particles_at_end"),
+    ("sampling.py", "run"),
     ("evaluate.py", "evaluate"),
     ("measure.py", "measure"),
-    ("writer.py", "pack"),
+    ("packed.py", "pack"),
     ("sweep.py", "run"),
     ("__init__.py", "check_plugin"),
 }
@@ -52,8 +52,6 @@ PREPARING_S = 600.0
 
 UNFORESEEN = "this is no mistake of yours"
 """Words of the sentence behind an error that nobody has foreseen."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopwatch:
@@ -74,27 +72,6 @@ class Stopwatch:
             raise KeyboardInterrupt
         if self.slices * SLICE >= SECONDS:
             raise TooLong
-
-
-@contextmanager
-def as_it_was(folder: Path) -> Iterator[None]:
-    """Go to a folder, and restore what a command changes in its process."""
-    usual = Path.cwd()
-    handlers = logging.root.handlers[:]
-    threads = torch.get_num_threads()
-    signals = {number: signal.getsignal(number) for number in SIGNALS}
-    os.chdir(folder)
-    try:
-        with mock.patch.dict(os.environ):
-            yield
-    finally:
-        os.chdir(usual)
-        for number, handler in signals.items():
-            signal.signal(number, handler)
-        for handler in set(logging.root.handlers) - set(handlers):
-            logging.root.removeHandler(handler)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
 
 
 @attrs.frozen
@@ -121,10 +98,12 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     outputs = [io.TextIOWrapper(path.open("wb"), encoding="utf-8", write_through=True) for path in paths]
     before = signal.signal(signal.SIGPROF, watch.look)
     signal.setitimer(signal.ITIMER_PROF, patience, patience)
+    threads = torch.get_num_threads()
     status: object = None
     try:
         argv = mock.patch.object(sys, "argv", ["cswf", *arguments])
-        with as_it_was(folder), redirect_stdout(outputs[0]), redirect_stderr(outputs[1]), argv:
+        with as_it_was(), redirect_stdout(outputs[0]), redirect_stderr(outputs[1]), argv:
+            os.chdir(folder)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             cli.main()
     except SystemExit as ended:
@@ -132,6 +111,7 @@ def call(folder: Path, arguments: Sequence[str], patience: float = SLICE) -> Out
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        torch.set_num_threads(threads)
         for output in outputs:
             output.close()
         out, err = (path.read_text("utf-8", "replace") for path in paths)
@@ -161,70 +141,30 @@ def check(outcome: Outcome) -> None:
 
 PLACES = (
     *("done", "stopped", "done/model", "done/model/model.json", "images", "images.npz", "points.npz", "pack"),
-    *(
-        "tiny.yaml",
-        "missing",
-        "",
-        ".",
-        "..",
-        "done/run.json",
-        "done/samples.npz",
-        "broken.npz",
-        "empty",
-        "fifo",
-    ),
-    *("/dev/null", "-", "caf\u00e9", "bad-\udcff", "new", "new/", "new/deep/er", "x.png", "x.npz", "a\nb"),
-    *("\x1b[31m", "~", "tiny.yaml/x"),
+    *("tiny.yaml", "missing", "", ".", "..", "done/run.json", "done/samples.npz", "broken.npz", "empty"),
+    *("fifo", "/dev/null", "-", "caf\u00e9", "bad-\udcff", "new", "new/", "new/deep/er", "x.png", "x.npz"),
+    *("a\nb", "\x1b[31m", "~", "tiny.yaml/x"),
 )
 """Paths, all inside the folder that a command is called in, whatever it writes."""
 
 NUMBERS = (
-    *(
-        "0",
-        "1",
-        "2",
-        "-1",
-        "3",
-        "1.5",
-        "nan",
-        "inf",
-        "1e3",
-        "99999999999",
-        "99999999999999999999999",
-        "9" * 5000,
-    ),
-    *("0x10", "", " 1", "１", "1_000", "²", "--", "+1"),
+    *("0", "1", "2", "-1", "3", "1.5", "nan", "inf", "1e3", "99999999999", "99999999999999999999999"),
+    *("9" * 5000, "0x10", "", " 1", "１", "1_000", "²", "--", "+1"),
 )
 
 WORDS = (
     *("digits", "tiny.yaml", "uniform", "one-hot", "fid", "sliced-wasserstein", "{use: digits}", "toy-cswf"),
-    *(
-        "{use: npz, path: images.npz}",
-        "mnist",
-        "cifar10:test",
-        "digits:train",
-        "projection",
-        "dataset",
-        "metric",
-    ),
-    *("bash", "zsh", "cpu", "cuda:7", "auto", "0:1", "0:1,1:2", "0:99999999999999999999999", "0:", ":1"),
-    *("0.3,0.7", "1,2,x", "0,1,2", "all", "none", "500MB", "1GiB", "2x"),
+    *("{use: npz, path: images.npz}", "mnist", "cifar10:test", "digits:train", "projection", "dataset"),
+    *("metric", "bash", "zsh", "cpu", "cuda:7", "auto", "0:1", "0:1,1:2", "0:99999999999999999999999", "0:"),
+    *(":1", "0.3,0.7", "1,2,x", "0,1,2", "all", "none", "500MB", "1GiB", "2x"),
 )
 
 OVERRIDES = (
-    *(
-        "schedule.steps=1",
-        "seed=1",
-        "seed=1,2",
-        "particles.count=2",
-        "schedule.steps=0",
-        "seed=-1",
-        "nothing=1",
-    ),
-    *("particles.count=99999999999", "condition=none", "condition.amplifier=0,2", "model.save=true", "a", "="),
-    *("outputs.frames=2", "schedule.steps=99999999999", "schedule.directions=99999999", "data.count=3"),
-    *("particles.precision=float64", "evaluate.metrics=[sliced-wasserstein]", "projection=orthogonal"),
-    *("cdf=sorted", "online={sets: 2}"),
+    *("schedule.steps=1", "seed=1", "seed=1,2", "particles.count=2", "schedule.steps=0", "seed=-1"),
+    *("nothing=1", "particles.count=99999999999", "condition=none", "condition.amplifier=0,2"),
+    *("model.save=true", "a", "=", "outputs.frames=2", "schedule.steps=99999999999"),
+    *("schedule.directions=99999999", "data.count=3", "particles.precision=float64"),
+    *("evaluate.metrics=[sliced-wasserstein]", "projection=orthogonal", "cdf=sorted", "online={sets: 2}"),
 )
 
 ANYTHING = (

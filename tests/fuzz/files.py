@@ -21,19 +21,11 @@ from tests.fuzz import values
 from tests.fuzz.values import chance, pick
 
 TOKENS: tuple[bytes, ...] = (
-    *(b"\0", b"\xff", b"\n", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"),
-    *(b"NaN", b"Infinity", b"-1", b"1e999", b"9" * 30, b"null", b"true", b'""', b"[]", b"{}", b"[[[[[[[["),
-    *(
-        b"\x93NUMPY",
-        b"PK\x03\x04",
-        b"PK\x05\x06",
-        b"\x89PNG\r\n\x1a\n",
-        b"IHDR",
-        b"IDAT",
-        b"\xff\xd8\xff",
-        b"BM",
-    ),
-    *(b"RIFF", b"WEBP", b"<f4", b"|O", b"|u1", b">i8", b"'descr'", b"cos\nsystem\n", b"\xed\xa0\x80", b"\xc3("),
+    *(b"\0", b"\xff", b"\n", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"NaN"),
+    *(b"Infinity", b"-1", b"1e999", b"9" * 30, b"null", b"true", b'""', b"[]", b"{}", b"[[[[[[[["),
+    *(b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x89PNG\r\n\x1a\n", b"IHDR", b"IDAT", b"\xff\xd8\xff"),
+    *(b"BM", b"RIFF", b"WEBP", b"<f4", b"|O", b"|u1", b">i8", b"'descr'", b"cos\nsystem\n"),
+    *(b"\xed\xa0\x80", b"\xc3("),
 )
 
 
@@ -71,34 +63,10 @@ def _damaged_once(draw: DrawFn, content: bytes, others: Sequence[bytes]) -> byte
 
 
 LINES: tuple[str, ...] = (
-    *(
-        "&a ",
-        "*a",
-        "!!python/object:os.system ",
-        "!!binary ",
-        "!x ",
-        "[",
-        "{",
-        "- ",
-        ": ",
-        "\t",
-        "? ",
-        "| ",
-        "> ",
-    ),
+    *("&a ", "*a", "!!python/object:os.system ", "!!binary ", "!x ", "[", "{", "- ", ": ", "\t"),
+    *("? ", "| ", "> ", "0o7", "1_000", "12:30:45", ".inf", ".nan", "=", "2001-01-01"),
     *("<<: *a", "<<: ", "---\n", "...\n", "%YAML 9.9\n", "#", "'", '"', "\\", "\0", "\ufeff", "\x85", "\u2028"),
-    *(
-        "&a [*a]",
-        "&a {x: *a}",
-        "{a: &a [1, *a]}",
-        "0o7",
-        "1_000",
-        "12:30:45",
-        ".inf",
-        ".nan",
-        "=",
-        "2001-01-01",
-    ),
+    *("&a [*a]", "&a {x: *a}", "{a: &a [1, *a]}"),
 )
 
 
@@ -200,24 +168,8 @@ SHAPES = (
     *("(" + "1," * 40 + ")", "(" * 300 + ")" * 300),
 )
 DTYPES = (
-    *(
-        "|u1",
-        "<f4",
-        "<f8",
-        "<i8",
-        ">i4",
-        "|b1",
-        "<f2",
-        "|O",
-        "<U4",
-        "|S3",
-        "<c8",
-        "<M8[s]",
-        "<u2",
-        "|V9",
-        "<f16",
-    ),
-    *("x", "", "|u0", "<f3", "<U999999999"),
+    *("|u1", "<f4", "<f8", "<i8", ">i4", "|b1", "<f2", "|O", "<U4", "|S3", "<c8", "<M8[s]", "<u2", "|V9"),
+    *("<f16", "x", "", "|u0", "<f3", "<U999999999"),
 )
 
 
@@ -264,16 +216,8 @@ def archive_of(members: Sequence[tuple[str, bytes]], kind: int = zipfile.ZIP_STO
 
 
 NAMES = (
-    "images.npy",
-    "points.npy",
-    "labels.npy",
-    "vectors.npy",
-    "arr_0.npy",
-    "x",
-    "../x.npy",
-    "images",
-    "",
-    "é.npy",
+    *("images.npy", "points.npy", "labels.npy", "vectors.npy", "arr_0.npy", "x", "../x.npy", "images"),
+    *("", "é.npy"),
 )
 
 

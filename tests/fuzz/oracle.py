@@ -39,7 +39,7 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def limited_time(seconds: float = SECONDS) -> Iterator[None]:
+def limited_time(seconds: float) -> Iterator[None]:
     """Raise `TooLong` after so many seconds of work of this process, user's and system's."""
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -57,13 +57,10 @@ def limited_time(seconds: float = SECONDS) -> Iterator[None]:
 
 
 @contextmanager
-def limited_memory(room: int = ROOM) -> Iterator[None]:
+def limited_memory() -> Iterator[None]:
     """Let this process have so much more address space than it has now, and write no large files."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limits = {
-        resource.RLIMIT_AS: pages * resource.getpagesize() + room,
-        resource.RLIMIT_FSIZE: LARGEST_FILE,
-    }
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = {resource.RLIMIT_AS: taken + ROOM, resource.RLIMIT_FSIZE: LARGEST_FILE}
     before = {kind: resource.getrlimit(kind) for kind in limits}
     for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, before[kind][1]))

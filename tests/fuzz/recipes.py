@@ -18,18 +18,8 @@ from tests.fuzz.target import CORPUS, Target
 from tests.fuzz.values import chance, pick
 
 WORDS = (
-    "extends",
-    "variants",
-    "use",
-    "metrics",
-    "count",
-    "steps",
-    "7",
-    "-1",
-    "1e9",
-    "1e-308",
-    "[1, 2]",
-    "{use: x}",
+    *("extends", "variants", "use", "metrics", "count", "steps", "7", "-1", "1e9", "1e-308"),
+    *("[1, 2]", "{use: x}"),
 )
 
 

@@ -14,12 +14,13 @@ import torch
 from hypothesis import HealthCheck, Phase, strategies
 
 from cswf_core.errors import DataError
-from tests.fuzz.commands import CommandTarget
+from tests.fuzz.commands import WORK, CommandTarget
 from tests.fuzz.data import CifarTarget, IdxTarget, NpzTarget, PicturesTarget
 from tests.fuzz.folders import Changes, CheckpointTarget, ModelTarget, PackedTarget, ReportTarget, RunTarget
 from tests.fuzz.oracle import Fault, judge, limited_memory
 from tests.fuzz.recipes import OverrideTarget, RecipeTarget
 from tests.fuzz.target import CORPUS, Target
+from tests.project.sources import SOURCES
 
 HERE = {
     RecipeTarget: (60, 110_000),
@@ -215,6 +216,11 @@ def test_inputs_are_those_of_a_seed(tmp_path):
         fuzz(target, seed, 50)
         given.append(target.given)
     assert given[0] == given[1] != given[2]
+
+
+def test_functions_in_which_commands_may_be_stopped_are_there():
+    for file, function in WORK:
+        assert any(f"def {function}(" in path.read_text("utf-8") for path in SOURCES if path.name == file), file
 
 
 def test_time_is_that_of_a_core_and_not_of_a_clock():

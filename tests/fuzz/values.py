@@ -22,37 +22,9 @@ _RAW = {HUGE: "9" * 5000, DEEP: "[" * 3000 + "]" * 3000, TWICE: '{"use": 1, "use
 
 TEXTS: tuple[str, ...] = (
     *("", " ", "\n", "\t", "\0", "\x1b[31mred\x1b[0m", "\x07", "\u202e", "\u2028", "\ud800", "é", "e\u0301"),
-    *(
-        "0",
-        "-1",
-        "1e3",
-        "nan",
-        "inf",
-        "true",
-        "no",
-        "null",
-        "~",
-        "x",
-        "..",
-        ".",
-        "/",
-        "../x",
-        "/dev/null",
-        "a/b",
-    ),
-    *(
-        "uniform",
-        "one-hot",
-        "digits",
-        "all",
-        "paper",
-        "dimension",
-        "never",
-        "float32",
-        "float64",
-        "train",
-        "test",
-    ),
+    *("0", "-1", "1e3", "nan", "inf", "true", "no", "null", "~", "x", "..", ".", "/", "../x"),
+    *("/dev/null", "a/b", "uniform", "one-hot", "digits", "all", "paper", "dimension", "never"),
+    *("float32", "float64", "train", "test"),
     *("500", "10min", "1e9h", "5" * 5000, "1" * 40 + "e", "%s%n", "{0}", "$HOME", "<script>", "'", '"', "`id`"),
     *("labels", "vectors", "image", "ff", "0x10", "tables-00000.safetensors", "model.json", "ü" * 300, DEEP),
 )
@@ -116,16 +88,8 @@ def near(draw: DrawFn, value: Any) -> Any:
         case bool():
             choices: list[Any] = [not value, int(value), str(value)]
         case int() | float():
-            choices = [
-                value + 1,
-                value - 1,
-                -value,
-                value * 1000,
-                value * 10**9,
-                value / 3,
-                str(value),
-                [value],
-            ]
+            choices = [value + 1, value - 1, -value, value * 1000, value * 10**9, value / 3]
+            choices += [str(value), [value]]
         case str():
             choices = [value + "x", value[:-1], value.upper(), f" {value}", [value], list(value)[:5], value * 2]
             choices += [value[::-1], value + "\n", value + "\x1b[2J", digit_changed(draw, value)]

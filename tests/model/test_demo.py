@@ -23,8 +23,8 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
-SHARE = 4
-"""Of the demo's 300 steps, a quarter is run: particles are among the digits by then."""
+SHARE = 3
+"""Of the demo's 300 steps, a third are run: particles are among the digits by then."""
 
 
 @attrs.frozen(eq=False)

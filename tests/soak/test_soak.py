@@ -12,7 +12,7 @@ from cswf_core.runs.checkpoints import CheckpointFolder
 from tests.soak import results
 from tests.soak.case import Case, Plan, undisturbed
 from tests.soak.faults import DONE, FAULTS, Fault
-from tests.soak.works import SAVING, WORKS, Run
+from tests.soak.works import SAVING, WORKS, Work
 
 SEED = os.environ.get("SOAK_SEED", "0")
 UNTIL = float(os.environ.get("SOAK_UNTIL", "0"))
@@ -24,7 +24,7 @@ ONE = os.environ.get("SOAK_CASE", "")
 DRAWN = [ONE] if ONE else [f"{SEED}:{number}" for number in range(int(os.environ.get("SOAK_CASES", "1")))]
 
 KILLED = -9
-SHORT = Run("short run", "run", (*SAVING, "schedule.steps=12", "outputs.checkpoint_every=3"))
+SHORT = Work("short run", "run", (*SAVING, "schedule.steps=12", "outputs.checkpoint_every=3"))
 ON_ORDER = attrs.evolve(
     WORKS["run of plugins"], request=(*WORKS["run of plugins"].request, "schedule.steps=12")
 )
