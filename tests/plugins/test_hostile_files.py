@@ -63,7 +63,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked_and_data_limit_raises_the_l
     images = np.zeros((4000, 1, 50, 50), np.uint8)
     np.savez_compressed(tmp_path / "bomb.npz", images=images)
     assert (tmp_path / "bomb.npz").stat().st_size < images.nbytes / 500
-    monkeypatch.setattr(arrays, "_unpacked", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr(arrays, "_filled", lambda *_: pytest.fail("unpacked"))
     small = Npz(path=tmp_path / "bomb.npz", limit=Size.from_text("9MB"))
     with refused(r"bomb.npz needs 10 MB of memory, and the limit is 9 MB; data.limit: 10MB allows it"):
         small.load(draw())
