@@ -62,7 +62,7 @@ def build(
     bin_width=0.0,
     entropy=0.0,
     entries=(COARSE, FINE),
-    directions=70,
+    directions=36,
     steps=2,
     **more,
 ):
@@ -139,7 +139,7 @@ def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
 
 def test_a_flow_that_goes_on_sorts_directions_for_the_side_that_its_stage_began_with(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.half.SORTED_BELOW", 2)  # so few are not worth sorting
-    broken, later, anew = (build(HalfStepper, entries=["(8×8) [5]"], steps=3) for _ in range(3))
+    broken, later, anew = (build(HalfStepper, entries=["(8×8) [5]"], steps=3, directions=70) for _ in range(3))
     next(iter(broken))
     snapshot = broken.snapshot()
     later.restore(snapshot)

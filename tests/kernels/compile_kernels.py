@@ -138,13 +138,9 @@ def packing_kernels():
         yield boxes._pack, packed, {**kind, "ACROSS": flag, "ROWS": rows, "WIDE": 32}
 
 
-def simplest_and_fullest(shared_memory: int):
-    """Yield the first form of each kernel, in which it does least, and the last, in which it does most."""
-    by_name = {}
-    for form in kernels(shared_memory):
-        by_name.setdefault(form[0].__name__, []).append(form)
-    for first, *others in by_name.values():
-        yield from (first, *others[-1:])
+def fullest(shared_memory: int):
+    """Return the last form of each kernel, in which it does most."""
+    return {form[0].__name__: form for form in kernels(shared_memory)}.values()
 
 
 def known_multiples(kernel, types) -> dict[tuple[int], list[list[object]]]:
@@ -160,9 +156,9 @@ def known_multiples(kernel, types) -> dict[tuple[int], list[list[object]]]:
 
 
 def main() -> None:
-    """Compile for a compute capability, `every` form or the `outer` ones, and print a line for each."""
+    """Compile for a compute capability, `every` form or the `fullest` ones, and print a line for each."""
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
-    forms = {"every": kernels, "outer": simplest_and_fullest}[sys.argv[2]]
+    forms = {"every": kernels, "fullest": fullest}[sys.argv[2]]
     for kernel, types, constants, *stages in forms(SHARED[sys.argv[1]]):
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
         options = histogram.COMPILED if kernel is histogram._transport else {"num_warps": 4}
