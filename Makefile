@@ -1,7 +1,7 @@
 # make demo   digits from noise, by class, into runs/
 # make accuracy   the demo again, scored by nearest neighbours
-# make test   lint, types and tests; `make test-ci` adds packaging, browser and compiler,
-#             `make test-all` the slow ones too
+# make test   lint, types and most tests; `make test-ci` adds packaging, browser, kernels, pages of the docs and
+#             processes, `make test-all` the slow ones too
 # make soak   hundreds of short commands under signals, full disks and other faults, for MINUTES=20 with SEED=0
 # make fuzz   a million hostile inputs for all readers, half an hour on two cores; INPUTS=20000 for fewer, SEED=1 for others
 # make size   lines, files, classes and constants of each package

@@ -40,7 +40,7 @@ os.fsync = lambda _: None  # an eighth of all time; commands in processes of the
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of the demo's run, which one of two workers makes then, and with long ones."""
-    long = {"packaging", "browser", "compile"}
+    long = {"packaging", "browser", "compile", "pages", "processes"}
 
     def place(item: pytest.Item) -> tuple[bool, bool]:
         marks = {mark.name for mark in item.iter_markers()}

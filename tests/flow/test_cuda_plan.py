@@ -37,6 +37,8 @@ from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.marks import slow_if
 
+pytestmark = pytest.mark.interpreter
+
 SPACE = Space((1, 8, 8))
 N = 90
 

@@ -21,6 +21,8 @@ from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
 from cswf_core.kernels.sparse import BOX_WIDTH, LOW_TILE, TILE, WIDEST_TILE, Strips
 
+pytestmark = pytest.mark.interpreter
+
 H, M, N, BINS = 3, 700, 1100, 64
 
 

@@ -42,8 +42,8 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert said["steps"] == 12
     on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
     assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
-    assert said["cost"]["seconds"] > 0
-    assert 0 < said["cost"]["share"] < 1
+    assert said["cost"]["seconds"] >= 0  # rounded: on a GPU, twelve steps take none
+    assert 0 <= said["cost"]["share"] < 1
 
 
 def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(digits_model):

@@ -29,6 +29,7 @@ def test_every_block_says_whether_it_is_run(page):
         assert block.words.get("skip") != "", f"{page}:{block.line} does not say why it is skipped"
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_s_blocks_do_what_it_says(page, tmp_path, monkeypatch, cswf, registry, caplog):
     monkeypatch.chdir(tmp_path)

@@ -29,6 +29,8 @@ from cswf_core.session.run import launch
 from tests.processes import PYTHON, completed
 from tests.project.sources import ROOT
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = "open('executed', 'w').close()  # a stranger's program"
 """What would be run; that it was could be seen by a file."""
 

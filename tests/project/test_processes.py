@@ -10,6 +10,8 @@ import pytest
 
 from tests.processes import PYTHON, completed, launched, wait_until
 
+pytestmark = pytest.mark.processes
+
 PARENT = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
 
 

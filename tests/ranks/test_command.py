@@ -23,6 +23,8 @@ from tests.conftest import read_json
 from tests.processes import CSWF, PYTHON, launched, wait_until
 from tests.ranks.forked import on_ranks
 
+pytestmark = pytest.mark.processes
+
 SMALL = (
     "digits",
     "particles.count=700",

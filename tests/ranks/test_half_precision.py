@@ -19,6 +19,8 @@ from tests.flow.kinds import ENTRIES, image_flow
 from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
+pytestmark = pytest.mark.processes
+
 KINDS = {
     "labels and tails": {"condition": OneHot(), "cdf": Histogram(bins=64, tail=0.05)},
     "whitened": {"coordinates": Whitened(), "gaussian": True},

@@ -36,6 +36,8 @@ from tests.flow.kinds import ENTRIES, KINDS, images
 from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
+pytestmark = pytest.mark.processes
+
 image_flow = partial(kinds.image_flow, schedule=Pyramid(entries=ENTRIES, steps=2, directions=40))
 ROWS = {"schedule": Constant(steps=4, directions=300)}
 """Enough directions for each rank to have some, where rows are exchanged."""

@@ -14,6 +14,8 @@ from tests.soak.case import Case, Plan, undisturbed
 from tests.soak.faults import DONE, FAULTS, Fault
 from tests.soak.works import SAVING, WORKS, Work
 
+pytestmark = pytest.mark.processes
+
 SEED = os.environ.get("SOAK_SEED", "0")
 UNTIL = float(os.environ.get("SOAK_UNTIL", "0"))
 """Seconds since 1970 after which no further case begins; 0: all do."""
