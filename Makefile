@@ -69,7 +69,7 @@ INPUTS ?= 1000000
 ONLY ?= hostile
 
 fuzz: $(STAMP)
-	FUZZ_INPUTS=$(INPUTS) FUZZ_SEED=$(SEED) FUZZ_BLOB='$(BLOB)' $(UNITS) tests/fuzz -k "hostile and $(ONLY)"
+	FUZZ_INPUTS=$(INPUTS) FUZZ_SEED=$(SEED) FUZZ_BLOB='$(BLOB)' $(UNITS) tests/fuzz -m fuzz -k "hostile and $(ONLY)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -130,6 +130,7 @@ def test_every_built_in_recipe_is_listed_with_what_it_is_for(cswf):
     assert json.loads(cswf.output("schema"))["title"] == "cswf recipe"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_with_their_status_and_the_record_says_interrupted(apart, tmp_path, number, status):
     run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
@@ -146,6 +147,7 @@ def test_signals_end_with_their_status_and_the_record_says_interrupted(apart, tm
     assert 0 < record["steps_done"] < record["steps_planned"]
 
 
+@pytest.mark.processes
 def test_a_closed_terminal_leaves_a_run_that_goes_on(apart, tmp_path):
     """The system and a shell both send SIGHUP, and what is printed then meets an error."""
     ours, theirs = pty.openpty()
@@ -163,6 +165,7 @@ def test_a_closed_terminal_leaves_a_run_that_goes_on(apart, tmp_path):
     assert saved[0]["step"] == record["steps_done"] > 0
 
 
+@pytest.mark.processes
 def test_a_signal_at_any_early_moment_leaves_nothing_or_a_run_that_goes_on(apart, tmp_path):
     statuses = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
     for number, (sent, status) in enumerate(statuses.items()):
@@ -179,6 +182,7 @@ def test_a_signal_at_any_early_moment_leaves_nothing_or_a_run_that_goes_on(apart
         shutil.rmtree(out.parent, ignore_errors=True)
 
 
+@pytest.mark.processes
 def test_a_run_goes_on_when_nobody_reads_its_progress(apart, tmp_path):
     with apart("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu") as child:
         child.stdout.close()
@@ -219,6 +223,7 @@ def test_a_wrong_option_gets_a_guess_at_the_right_one(words, said, cswf):
     assert (done.status, said in done.err) == (2, True), done.err
 
 
+@pytest.mark.processes
 def test_output_that_cannot_show_greek_still_comes_and_a_closed_pipe_is_no_traceback(apart):
     done = completed(*CSWF, "plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
@@ -229,6 +234,7 @@ def test_output_that_cannot_show_greek_still_comes_and_a_closed_pipe_is_no_trace
         child.wait()
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
@@ -241,6 +247,7 @@ def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     assert len({read_json(tmp_path / str(i) / "run.json")["samples_sha256"] for i in range(3)}) == 1
 
 
+@pytest.mark.processes
 def test_what_is_slow_to_import_is_imported_where_it_is_used():
     code = (
         "import sys\n"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.processes import PYTHON, completed
 
+pytestmark = pytest.mark.processes
+
 READING = """
 import io, sys
 from contextlib import redirect_stdout

@@ -142,6 +142,7 @@ def faults(how: str, **environment: str) -> tuple[str, int]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc")
+@pytest.mark.processes
 def test_pages_are_asked_for_once():
     """By the C library's own blocks: on arm64, PyTorch keeps the memory of tensors by itself from 2.10 on."""
     kept, few = faults("keep")

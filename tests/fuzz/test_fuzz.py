@@ -106,6 +106,7 @@ def prepared(tmp_path_factory):
         yield cache(lambda name: TARGETS[name](folder / name))
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("name", "number", "count"), chunks(INPUTS))
 def test_hostile_inputs_are_answered_with_a_result_or_a_sentence(name, number, count, prepared):
     fuzz(prepared(name), f"{SEED}/{name}/{number}", count, BLOB)
