@@ -14,6 +14,8 @@ from cswf_plugins.inception.halves import FORMS, HalvesNetwork, chosen_tile, try
 from cswf_plugins.inception.kernels import Halves, Tile
 from cswf_plugins.inception.network import PlainNetwork
 
+pytestmark = pytest.mark.interpreter
+
 SMALL = Tile(32, 32, 32, warps=4, stages=2)
 
 

@@ -11,6 +11,8 @@ from tests.kernels.interpreted import DEVICE
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
 
+pytestmark = pytest.mark.interpreter
+
 SHORT = ("schedule.steps=2", "schedule.directions=40", "particles.count=300")
 PYRAMID = "schedule={use: pyramid, entries: ['(4×4) [3]', '(8×8) [3]'], steps: 1, directions: 40}"
 
