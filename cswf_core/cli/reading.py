@@ -15,7 +15,6 @@ from cswf_core.recipe.merge import RecipeFile
 from cswf_core.recipe.render import origin_of_every_value, with_origins
 from cswf_core.recipe.sections import recipe_schema
 from cswf_core.runs.printing import say, say_json
-from cswf_core.runs.screen import console, table
 from cswf_core.scaffold import names_of, new_package
 
 
@@ -56,6 +55,8 @@ def recipes(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     if as_json:
         say_json(rows)
         return
+    from cswf_core.runs.screen import console, table  # with it comes rich, which only this command needs
+
     lines = [(row["name"], f"broken: {row['error']}" if row["error"] else row["description"]) for row in rows]
     console().print(table(("recipe", "what it is for"), lines))
 

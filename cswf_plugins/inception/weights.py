@@ -8,7 +8,6 @@ import io
 import logging
 import shutil
 import tempfile
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +123,8 @@ def _checked(path: Path) -> Weights | None:
 
 def _fetched() -> Weights:
     """Download clean-fid's file from where clean-fid has it, and say so."""
+    import urllib.request  # with it come http and ssl, for which every start would wait
+
     folder = _folder()
     target = folder / WHOLE
     # Not a warning: --quiet would hide that, and nothing is downloaded without saying so.
