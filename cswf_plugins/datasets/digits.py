@@ -7,6 +7,7 @@ When not to use it: for any number you want to compare with a paper.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import attrs
@@ -22,6 +23,14 @@ def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
         raise ValueError(f"{attribute.name} must be digits from 0 to 9, got {unknown[0]}")
 
 
+@cache  # a sweep asks with each of its runs
+def _read() -> Any:
+    """Return scikit-learn's arrays, which are not to be changed."""
+    from sklearn.datasets import load_digits
+
+    return load_digits()
+
+
 @attrs.frozen(kw_only=True)
 class Digits(DatasetSource):
     """Small handwritten digits that need no download."""
@@ -35,11 +44,9 @@ class Digits(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
-        from sklearn.datasets import load_digits
-
         bin_width = 2 / 17
 
-        bunch = load_digits()
+        bunch = _read()
         wanted = sorted(set(self.classes)) or list(range(10))
         target = torch.from_numpy(bunch.target).long()
         keep = torch.isin(target, torch.tensor(wanted))
