@@ -94,9 +94,7 @@ def _hooks_of(plugin: object) -> pluggy.HookRelay:
     return manager.hook
 
 
-def _in_order(
-    hook: str, callers: Sequence[tuple[object, pluggy.HookRelay]]
-) -> list[tuple[object, Call]]:
+def _in_order(hook: str, callers: Sequence[tuple[object, pluggy.HookRelay]]) -> list[tuple[object, Call]]:
     """Return the plugins that implement a hook, each with what calls it alone.
 
     They come in pluggy's order: those that try to be first, those that do not say, the last of both before the
