@@ -36,7 +36,7 @@ def say_json(value: Any) -> None:
 def json_text(value: Any) -> str:
     """Return a value as indented JSON, with the unprintable characters of its texts as JSON's own escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if text.isprintable():
+    if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 

@@ -19,7 +19,7 @@ from cswf_plugins.datasets.digits import Digits
 from tests.apart import prepared
 from tests.cli.conftest import TINY
 from tests.conftest import Outcome, read_json
-from tests.processes import CSWF, PYTHON, completed, wait_until
+from tests.processes import CSWF, completed, wait_until
 
 SMALL = (*TINY[1:], "schedule.steps=3", "outputs.snapshots=[0, 3]")
 
@@ -245,23 +245,3 @@ def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
             assert (one.wait(), other.wait()) == (0, 0)
         assert commands.completed(*run, tmp_path / "2").returncode == 0
     assert len({read_json(tmp_path / str(i) / "run.json")["samples_sha256"] for i in range(3)}) == 1
-
-
-@pytest.mark.processes
-def test_what_is_slow_to_import_is_imported_where_it_is_used():
-    code = (
-        "import sys\n"
-        "before = set(sys.modules)\n"
-        "import cswf_core.cli\n"
-        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
-        "assert new <= {'cswf_core', '__future__'}, new  # handlers of signals come first\n"
-        "import cswf_core.cli.program\n"
-        "cswf_core.cli.program.cli.main(['--help'], standalone_mode=False)\n"
-        "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
-        "import cswf_plugins.observers.tensorboard, cswf_core.session.run\n"
-        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy', 'tensorboard', 'matplotlib'):\n"
-        "    assert name not in sys.modules, name\n"
-    )
-    environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
-    done = completed(PYTHON, "-c", code, env=environment)
-    assert done.returncode == 0, done.stderr

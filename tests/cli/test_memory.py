@@ -109,7 +109,6 @@ def test_a_model_of_streamed_data_looks_at_the_same_data_again(cswf, overrides, 
 FAULTS = """
 import ctypes
 import resource
-import sys
 from cswf_core.cli.terminal import keep_freed_memory
 
 library = ctypes.CDLL(None)  # PyTorch for arm64 has an allocator of its own, which keeps memory anyway
@@ -123,32 +122,26 @@ def fill(size=48_000_000):  # glibc never keeps that of its own accord
     library.memset(piece, 1, size)
     library.free(piece)
 
-print(keep_freed_memory() if sys.argv[1] == "keep" else False)
-for _ in range(5):
-    fill()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5):
-    fill()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+def faults():
+    for _ in range(5):
+        fill()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        fill()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(faults(), keep_freed_memory(), faults())
 """
-
-
-def faults(how: str, **environment: str) -> tuple[str, int]:
-    """Return whether memory is kept, and the page faults of a process that asks for 48 MB five times."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_"))}
-    done = completed(PYTHON, "-c", FAULTS, how, env={**clean, **environment})
-    kept, count = done.stdout.split()
-    return kept, int(count)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc")
 @pytest.mark.processes
 def test_pages_are_asked_for_once():
     """By the C library's own blocks: on arm64, PyTorch keeps the memory of tensors by itself from 2.10 on."""
-    kept, few = faults("keep")
-    given_back, many = faults("as usual")
-    assert (kept, given_back) == ("True", "False")
-    assert 2 * few < many  # 48 MB are 11,700 pages of 4 kB, fewer where pages are larger
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_"))}
+    many, kept, few = completed(PYTHON, "-c", FAULTS, env=clean).stdout.split()
+    assert kept == "True"
+    assert 2 * int(few) < int(many)  # 48 MB are 11,700 pages of 4 kB, fewer where pages are larger
 
 
 def test_what_the_environment_says_stays(monkeypatch):

@@ -20,7 +20,7 @@ from tests.conftest import Outcome, read_json
 from tests.runs.unfinished import leave_unfinished
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
-SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]", *TINY)
+SMALL = ("schedule.steps=12", "outputs.checkpoint_every=2", "outputs.log_every=2", "evaluate.metrics=[]", *TINY)
 
 
 def files(folder: Path) -> set[str]:
@@ -50,9 +50,9 @@ def expected(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory) -> Path:
-    """The small run, stopped after 35 of its 60 steps, with checkpoints of steps 20 and 30."""
+    """The small run, stopped after 7 of its 12 steps, with checkpoints of steps 4 and 6."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    run(folder, stop=Stop(35))
+    run(folder, stop=Stop(7))
     return folder
 
 
@@ -67,12 +67,12 @@ def newest(folder: Path) -> Path:
 
 
 def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
-    assert newest(halted).name == "step-00000030-stage-0000.safetensors"
+    assert newest(halted).name == "step-00000006-stage-0000.safetensors"
     cswf.output("resume", halted, "--device", "cpu")
     assert facts(halted)["samples_sha256"] == expected
     assert facts(halted)["status"] == "done"
-    assert [stop["step"] for stop in facts(halted)["resumed"]] == [30]
-    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
+    assert [stop["step"] for stop in facts(halted)["resumed"]] == [6]
+    assert [row["step"] for row in rows(halted)] == [1, 2, 4, 6, 8, 10, 12]
     leave_unfinished(halted / "report.html")
     assert "is done: there is nothing left to do" in cswf.output("resume", halted, "--device", "cpu")
     assert not list(halted.glob(".*"))
@@ -85,7 +85,7 @@ def test_run_with_resume_does_the_same_and_without_a_checkpoint_it_begins_again(
     assert cswf(*arguments) == Outcome(0, "", "")
     assert facts(halted)["resumed"][0]["step"] == 0
     assert facts(halted)["samples_sha256"] == expected
-    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
+    assert [row["step"] for row in rows(halted)] == [1, 2, 4, 6, 8, 10, 12]
 
 
 def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected):
@@ -108,12 +108,12 @@ def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
 
 def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     before = files(halted)
-    changed = ("schedule.steps=70", "condition.amplifier=5")
+    changed = ("schedule.steps=14", "condition.amplifier=5")
     outcome = cswf("run", "digits", *SMALL, *changed, "--out", halted, "--resume")
     assert outcome.status == 2
     said = (
         "was begun with another recipe",
-        "; schedule.steps: 70, was 60",
+        "; schedule.steps: 14, was 12",
         "condition.amplifier: 5.0, was 10.0",
     )
     assert all(part in outcome.err for part in said)
@@ -125,14 +125,14 @@ def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     assert "schedule.directions: 99, was 32" in edited.err
 
 
-@pytest.mark.parametrize("every", [10, "never"], ids=["with a checkpoint", "without"])
+@pytest.mark.parametrize("every", [2, "never"], ids=["with a checkpoint", "without"])
 def test_other_data_are_refused(cswf, tmp_path, every):
     def save(value: int) -> None:
         np.savez(tmp_path / "data.npz", images=np.full((20, 1, 8, 8), value, np.uint8))
 
     save(3)
     data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
-    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", stop=Stop(35))
+    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", stop=Stop(7))
     save(4)
     refusal = cswf.refusal("resume", tmp_path / "run")
     assert "the data are not those that" in refusal
@@ -151,9 +151,9 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(csw
     outcome = cswf("resume", halted, "--device", "cpu")
     assert outcome.status == 0
     assert "lost: " in outcome.err
-    assert "step-00000030-stage-0000.safetensors has 15 bytes and should have" in outcome.err
-    assert facts(halted)["resumed"][0]["step"] == 20
-    assert "step-00000030" in facts(halted)["resumed"][0]["lost"][0]
+    assert "step-00000006-stage-0000.safetensors has 15 bytes and should have" in outcome.err
+    assert facts(halted)["resumed"][0]["step"] == 4
+    assert "step-00000006" in facts(halted)["resumed"][0]["lost"][0]
     assert facts(halted)["samples_sha256"] == expected
 
 
@@ -173,7 +173,7 @@ def test_a_disk_that_is_full_ends_in_a_sentence_and_the_run_goes_on_later(cswf, 
     ended = apart.completed(*command, largest_file=10_000)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
-    assert "no checkpoint at step 60: " in ended.stderr
+    assert "no checkpoint at step 12: " in ended.stderr
     assert "cannot be written" in ended.stderr
     assert facts(tmp_path / "run")["status"] == "failed"
     assert not [name for name in files(tmp_path / "run") if name.endswith(".part")]
@@ -187,9 +187,9 @@ def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
     assert cswf(*sweep, "--quiet").status == 0
     first = tmp_path / "s/seed=0"
     shutil.rmtree(first)
-    run(first, *bare, "seed=0", stop=Stop(35))
+    run(first, *bare, "seed=0", stop=Stop(7))
     printed = cswf.output(*sweep)
-    assert facts(first)["resumed"][0]["step"] == 30
+    assert facts(first)["resumed"][0]["step"] == 6
     assert facts(first)["samples_sha256"] == expected
     assert "[2/2] seed=1: done before" in printed
 
@@ -203,7 +203,7 @@ class Breaks(DenseProjection):
 """
 BROKEN = """
 def sample(self, space, count, draw):
-    late = draw.key.role == "directions" and draw.key.step == 24
+    late = draw.key.role == "directions" and draw.key.step == 5
     return (Breaks if late else DenseProjection)(Uniform().sample(space, count, draw))
 """
 
@@ -212,12 +212,12 @@ def test_a_run_whose_particles_are_no_numbers_fails_and_its_last_good_checkpoint
     write_plugin(tmp_path / "broken.py", "projection", BROKEN, BREAKS)
     plugins, run = ("--plugins-dir", tmp_path, "--device", "cpu", "--quiet"), tmp_path / "run"
     said = cswf.refusal("run", "digits", *SMALL, "projection=broken", *plugins, "--out", run)
-    assert said.startswith("particles are not finite after step 25 of stage 1 'constant': projection 'broken'")
+    assert said.startswith("particles are not finite after step 6 of stage 1 'constant': projection 'broken'")
     assert "(broken.py) projected particles to numbers that are not finite" in said
-    assert facts(run)["steps_done"] == 24
+    assert facts(run)["steps_done"] == 5
     for _ in range(2):
         assert (facts(run)["status"], facts(run)["error"]) == ("failed", said.strip())
-        assert newest(run).name == "step-00000020-stage-0000.safetensors"
+        assert newest(run).name == "step-00000004-stage-0000.safetensors"
         tensors, _ = read_tensors(newest(run))
         assert torch.isfinite(tensors["flow/x"]).all()
         assert cswf.refusal("resume", run, *plugins) == said
@@ -230,7 +230,7 @@ def test_a_run_whose_recipe_is_removed_meanwhile_keeps_its_results(tmp_path):
             if state.total_step == 6:
                 (tmp_path / "run/recipe.yaml").unlink()
 
-    recipe = load_recipe("digits", ("schedule.steps=8", "evaluate.metrics=[]", "outputs.frames=0"))
+    recipe = load_recipe("digits", (*SMALL, "outputs.frames=0"))
     launch(recipe, RunFolder(tmp_path / "run"), device="cpu", observers=[Removing()])
     assert (tmp_path / "run/samples.npz").is_file()
     assert read_json(tmp_path / "run/run.json")["status"] == "done"

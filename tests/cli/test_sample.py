@@ -18,7 +18,16 @@ from tests.conftest import read_json, skip_without
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
-SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
+SMALL = (
+    "model.save=true",
+    "model.knots=12",
+    "schedule.steps=10",
+    "schedule.directions=64",
+    "particles.count=400",
+    "evaluate.metrics=[]",
+    "outputs.frames=0",
+    "outputs.snapshots=[]",
+)
 
 
 def made(folder: Path, *overrides: str) -> Path:
@@ -76,17 +85,18 @@ def test_samples_that_spread_unlike_the_run_s_particles_are_told_unless_classes_
             (folder / "run.json").write_text(json.dumps({**facts, "spread": spread["spread"] * wider}))
 
 
-@pytest.mark.parametrize(("count", "cdf", "wider"), [(30, "histogram", False), (1, "sorted", None)])
+@pytest.mark.parametrize(("count", "cdf", "wider"), [(15, "histogram", False), (1, "sorted", None)])
 def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
     count, cdf, wider, tmp_path, caplog
 ):
     changes = (
         f"particles.count={count}",
         f"cdf={cdf}",
-        f"schedule.steps={3 if wider is None else 60}",
+        f"schedule.steps={3 if wider is None else 20}",
+        "schedule.directions=128",
         "particles.offline=200",
     )
-    small = [*SMALL[3:], *changes, "condition=none", "particles.precision=float32"]
+    small = [*SMALL[-3:], *changes, "condition=none", "particles.precision=float32"]
     facts = launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
     said = drift(caplog)
     assert len(said) == (wider is not None)
@@ -149,7 +159,7 @@ def test_mistakes_are_sentences_and_leave_nothing(options, said, run, cswf):
 
 
 def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
-    toy = ("model.save=true", "particles.count=50", "schedule.steps=2", *SMALL[3:])
+    toy = (*SMALL, "particles.count=50", "schedule.steps=2")
     launch(load_recipe("toy-cswf", toy), RunFolder(Path("toy")), device="cpu")
     assert cswf("sample", "toy", "--out", "a.npz", "--count", "3", "--quiet", "--device", "cpu").status == 0
     monkeypatch.setattr(Model, "sample", lambda *_, **__: pytest.fail("sampled"))
@@ -219,7 +229,8 @@ def test_images_are_completed_and_shown_between_what_is_seen_and_the_original(fi
 
 def test_held_out_images_are_completed(cswf):
     skip_without("mnist")
-    sizes = ["data.count=100", "particles.count=60", "schedule.scale=0.002", "schedule.directions=50"]
+    sizes = ["data.count=100", "particles.count=60", "projection=uniform"]
+    sizes.append("schedule={use: constant, steps: 3, directions: 20, step_size: 10}")
     few = ["condition.held_out=0", "outputs.frames=0", "model.save=true", "evaluate.metrics=[]"]
     cswf.output("run", "mnist-inpainting", *sizes, *few, "--out", "halves", "--quiet", "--device", "cpu")
     printed = cswf.output("inpaint", "halves", "--held-out", "3", "--count", "2", "--device", "cpu")
@@ -261,7 +272,7 @@ def test_a_model_is_described(run, filling, cswf):
         "complete   yes",
         "digits, 1,797 samples of 1×8×8",
         "one-hot: classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9",
-        "1,000 particles, 10 steps in 1 stages, 256 directions",
+        "400 particles, 10 steps in 1 stages, 64 directions",
         "of 10 steps, 12 knots in float16",
         "MB in 1 shards",
         "of the time of all steps",
@@ -274,10 +285,8 @@ def test_a_model_is_described(run, filling, cswf):
 
 
 def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_path):
-    recipe = ("schedule.steps=3", "coordinates=whitened", "particles.start=gaussian", "model.save=true")
-    cswf.output(
-        "run", "digits", *recipe, "evaluate.metrics=[]", "--out", tmp_path, "--device", "cpu", "--quiet"
-    )
+    recipe = (*SMALL, "schedule.steps=3", "coordinates=whitened", "particles.start=gaussian")
+    cswf.output("run", "digits", *recipe, "--out", tmp_path, "--device", "cpu", "--quiet")
     said = cswf.output("inspect", tmp_path, "--check")
     assert "format 4)" in said
     assert "MB in 1 shards and fitted.safetensors" in said

@@ -23,6 +23,7 @@ from tests.processes import wait_until
 from tests.runs.unfinished import leave_unfinished
 
 TINY = (*TINY, "outputs.snapshots=[0, 2]")
+UNSCORED = (*(change for change in TINY if not change.startswith("evaluate.")), "evaluate.metrics=[]")
 VARIANTS = """
 extends: digits
 schedule: {steps: 2, directions: 16}
@@ -160,9 +161,9 @@ def test_a_swept_key_and_variants_are_too_much(cswf, tmp_path, recipe):
 def test_quiet_prints_nothing_and_folders_are_numbered(cswf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        done = cswf("sweep", "digits", "seed=1,2", *TINY, "--quiet")
+        done = cswf("sweep", "digits", "seed=1,2", *UNSCORED, "--quiet")
         assert (done.status, done.out, done.err) == (0, "", "")
-    assert cswf("sweep", "digits", "seed=1,3", *TINY, "--quiet", "--force").status == 0
+    assert cswf("sweep", "digits", "seed=1,3", *UNSCORED, "--quiet", "--force").status == 0
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits-sweep", "digits-sweep-2"}
     files = {path.name for path in (tmp_path / "runs/digits-sweep").iterdir()}
     assert files == {"sweep.json", "summary.json", "sweep.png", "flow.png", "seed=1", "seed=3"}
@@ -187,7 +188,7 @@ def test_an_interrupted_sweep_goes_on_with_more_values_and_keeps_what_was_done(c
 
 
 def test_a_folder_with_something_else_is_refused(cswf, tmp_path):
-    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet", "--device", "cpu")
+    arguments = ("sweep", "digits", "seed=1,2", *UNSCORED, "--out", tmp_path, "--quiet", "--device", "cpu")
     (tmp_path / "notes.txt").write_text("mine")
     assert "is not empty and has no sweep with these values to go on with" in cswf.refusal(*arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
@@ -214,12 +215,14 @@ def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
     paths = [tmp_path / "good.npz", tmp_path / "none.npz"]
     np.savez(paths[0], points=np.random.default_rng(0).normal(size=(9, 2)))
     data = "data=" + ",".join(f"{{use: npz, path: {path}}}" for path in paths)
-    refusal = cswf.refusal("sweep", "digits-unconditional", data, *TINY, "--out", tmp_path / "out", "--quiet")
+    refusal = cswf.refusal(
+        "sweep", "digits-unconditional", data, *UNSCORED, "--out", tmp_path / "out", "--quiet"
+    )
     assert refusal.startswith(f"data={{use: npz, path: {paths[1]}}}: ")
     assert "does not exist" in refusal
     assert [row["status"] for row in rows(tmp_path / "out")] == ["done", "planned"]
     data = "data=" + ",".join(f"{{use: npz, path: {path}}}" for path in reversed(paths))
-    cswf.refusal("sweep", "digits-unconditional", data, *TINY, "--out", tmp_path / "new", "--quiet")
+    cswf.refusal("sweep", "digits-unconditional", data, *UNSCORED, "--out", tmp_path / "new", "--quiet")
     assert not (tmp_path / "new").exists()
 
 
@@ -280,7 +283,7 @@ def test_force_removes_nothing_outside_of_its_folder_or_behind_a_link(tmp_path, 
         (inside / name).symlink_to(outside)
     listed = [{"label": "x", "folder": folder, "recipe_sha256": "1"} for folder in ("..", "", ".", "seed=9")]
     (inside / "sweep.json").write_text(json.dumps(listed))
-    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", inside, "--quiet", "--force").status == 0
+    assert cswf("sweep", "digits", "seed=1,2", *UNSCORED, "--out", inside, "--quiet", "--force").status == 0
     assert [path.read_text() for path in mine] == ["mine"] * 3
     assert list(outside.iterdir()) == [mine[2]]
 

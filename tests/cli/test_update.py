@@ -23,8 +23,8 @@ from tests.cli.conftest import Stop, facts
 SIZES = (
     "particles.count=40",
     "schedule.steps=6",
-    "schedule.directions=150",
-    "evaluate.metrics.0.directions=50",
+    "schedule.directions=40",
+    "evaluate.metrics=[]",
 )
 SMALL = (*SIZES, "outputs.frames=4", "online.sets=3")
 NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
@@ -102,7 +102,6 @@ def test_an_update_in_other_coordinates_has_those_of_the_first_data(cswf, tmp_pa
         "online.sets=3",
         "coordinates=whitened",
         "particles.start=gaussian",
-        "evaluate.metrics=[]",
     )
     common = ("--device", "cpu", "--quiet")
     few, planned, updated = (tmp_path / name for name in ("few", "planned", "updated"))
@@ -143,7 +142,7 @@ def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(
     update, cswf, tmp_path, room, steps, sets
 ):
     plain = tmp_path / "plain"
-    small = ("particles.count=40", "schedule.steps=3", "schedule.directions=150", "data.classes=[3, 4]")
+    small = (*SIZES, "schedule.steps=3", "outputs.frames=0", "data.classes=[3, 4]")
     assert cswf("run", "digits", *small, *room, "--out", plain, "--device", "cpu", "--quiet").status == 0
     ended = update("--data", "{use: digits, classes: [4, 5]}", *steps, run=plain)
     assert ended.status == 0, ended.err

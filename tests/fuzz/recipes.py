@@ -35,7 +35,8 @@ class RecipeTarget(Target):
         # Those that extend others take longer to read, and those of the corpus name every section.
         self.texts = own * 8 + [text for text in built_in if "extends" not in text] * 2
         self.texts += [text for text in built_in if "extends" in text and "variants" not in text][::4]
-        self.trees = [yaml.safe_load(text) for text in self.texts]
+        parsed = {text: yaml.safe_load(text) for text in self.texts}
+        self.trees = [parsed[text] for text in self.texts]
         words = {word.strip(" -[]{},:#\"'") for text in self.texts for word in text.split()}
         self.words = [*sorted(words - {""}), *WORDS]
 
