@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ def png(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+@cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Return Pillow's own font."""
     return ImageFont.load_default(size)

@@ -53,7 +53,8 @@ class Watchers:
             fault = hook_fault(plugin)
             if fault:
                 raise PluginError(f"observer {type(plugin).__name__}: {fault}")
-        self._calls = {hook: _in_order(hook, plugins) for hook in vars(hookspecs.Watching) if hook[0] != "_"}
+        callers = [(plugin, _callers(plugin)) for plugin in plugins]
+        self._calls = {hook: _in_order(hook, callers) for hook in vars(hookspecs.Watching) if hook[0] != "_"}
         """Hook → those that implement it in the order of calls, each with what calls it alone."""
 
     def tell(self, hook: str, **arguments: object) -> None:
@@ -84,7 +85,15 @@ class Watchers:
                 calls[:] = [(plugin, other) for plugin, other in calls if plugin is not watcher.module]
 
 
-def _in_order(hook: str, plugins: Sequence[object]) -> list[tuple[object, Call]]:
+def _callers(plugin: object) -> pluggy.HookRelay:
+    """Return what calls the hooks of a plugin alone."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs.Watching)
+    manager.register(plugin)
+    return manager.hook
+
+
+def _in_order(hook: str, callers: Sequence[tuple[object, pluggy.HookRelay]]) -> list[tuple[object, Call]]:
     """Return the plugins that implement a hook, each with what calls it alone.
 
     They come in pluggy's order: those that try to be first, those that do not say, the last of both before the
@@ -93,11 +102,8 @@ def _in_order(hook: str, plugins: Sequence[object]) -> list[tuple[object, Call]]
     first: list[tuple[object, Call]] = []
     usual: list[tuple[object, Call]] = []
     last: list[tuple[object, Call]] = []
-    for plugin in plugins:
-        manager = pluggy.PluginManager(hookspecs.PROJECT)
-        manager.add_hookspecs(hookspecs.Watching)
-        manager.register(plugin)
-        caller = getattr(manager.hook, hook)
+    for plugin, calls in callers:
+        caller = getattr(calls, hook)
         for implementation in caller.get_hookimpls():
             group = first if implementation.tryfirst else last if implementation.trylast else usual
             group.append((plugin, caller))

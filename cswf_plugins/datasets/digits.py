@@ -7,10 +7,12 @@ When not to use it: for any number you want to compare with a paper.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
 from cswf_plugins.references import bibtex
@@ -20,6 +22,15 @@ def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
     unknown = [c for c in value if not 0 <= c <= 9]
     if unknown:
         raise ValueError(f"{attribute.name} must be digits from 0 to 9, got {unknown[0]}")
+
+
+@cache
+def _bundled() -> tuple[Tensor, Tensor]:
+    """Return the images (1797×64, float64) and their labels, parsed once; whoever changes them copies them."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return torch.from_numpy(bunch.data), torch.from_numpy(bunch.target).long()
 
 
 @attrs.frozen(kw_only=True)
@@ -35,15 +46,11 @@ class Digits(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
-        from sklearn.datasets import load_digits
-
         bin_width = 2 / 17
-
-        bunch = load_digits()
+        images, target = _bundled()
         wanted = sorted(set(self.classes)) or list(range(10))
-        target = torch.from_numpy(bunch.target).long()
         keep = torch.isin(target, torch.tensor(wanted))
-        x = torch.from_numpy(bunch.data).to(draw.dtype)[keep].T.contiguous() * bin_width - 1
+        x = images.to(draw.dtype)[keep].T.contiguous() * bin_width - 1
         labels = torch.searchsorted(torch.tensor(wanted), target[keep])
         return Dataset(
             x=x,
