@@ -47,7 +47,7 @@ class LikeCleanFids(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("mode", "count"), [pytest.param("legacy_tensorflow", 3, marks=pytest.mark.slow), ("clean", 2)]
+    ("mode", "count"), [pytest.param("legacy_tensorflow", 3, marks=pytest.mark.slow), ("clean", 1)]
 )
 def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photographs, tmp_path):
     fid = pytest.importorskip("cleanfid.fid")
@@ -121,7 +121,8 @@ def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
 
     comparison, some = named(50)
     before = sorted((data_folder / "statistics").glob("*"))
-    features_in(compare(some, some)).of(some)
+    one = photographs.take(torch.arange(1))
+    features_in(compare(one, one)).of(one)
     assert sorted((data_folder / "statistics").glob("*")) == before  # without a name, as generated images are
     first = features_in(comparison).moments(some)
     assert [name.split("-v1")[1] for name in kept()] == [".features.npy", ".npz"]
