@@ -58,7 +58,7 @@ def found_in(generated: Dataset, training: Dataset, **sets: object) -> Result:
 
 @pytest.fixture(scope="module")
 def photos(cifar10: Dataset) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The middle of photographs of CIFAR-10, as bytes: 400 training images, 300 held-out ones, 150 more of these."""
+    """The middle of photographs of CIFAR-10, as bytes: 400 for training, 300 held out, 150 more of these."""
     held_out = cifar10.held_out.take(torch.arange(450))
     training, others = (each.images()[..., 8:24, 8:24].contiguous() for each in (cifar10, held_out))
     return training, others[:300], others[300:]
@@ -443,6 +443,7 @@ def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
     small += ("evaluate.metrics=[{use: sliced-wasserstein, directions: 20}]",)
     recipe = load_recipe("mnist-inpainting", small, registry=registry)
     data = load_data(recipe)
+    data = attrs.evolve(data, held_out=data.held_out.take(torch.arange(100)))
     origin = torch.cat([-1 - torch.arange(10), torch.arange(30)])
     conditions = Conditions(origin=origin)
     generated = attrs.evolve(data.take(origin.clamp(min=0)), conditions=conditions, bin_width=0.0)

@@ -198,7 +198,9 @@ def test_pictures_of_any_size_and_colour_are_scored_with_options_and_notes(cswf,
     """In a folder as in a file."""
     grey = Image.open(folder / "000.png")
     grey.resize((16, 12)).convert("RGB").save(folder / "000.png")
-    printed = cswf.output("eval", folder, "--against", "digits", *SLICED, "--resize", "8", "--rgb", "--real-count", "30")
+    printed = cswf.output(
+        "eval", folder, "--against", "digits", *SLICED, "--resize", "8", "--rgb", "--real-count", "30"
+    )
     assert "1 of 20 images are resized to 8×8 pixels (--resize) by Pillow's bicubic filter" in printed
     assert "19 of 20 images are grey, and are converted to RGB (--rgb)" in printed
     assert "sliced_wasserstein_8bit: against 30 of 1,797 real samples, evenly spread over them" in printed

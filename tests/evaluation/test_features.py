@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from unittest.mock import Mock
 
 import attrs
@@ -119,6 +120,7 @@ def test_statistics_of_named_real_images_are_kept_and_used_again_unless_damaged(
         some = photographs.take(torch.arange(index, index + 2))
         return compare(some, some, bench=Workbench(names={some: "kept:train"})), some
 
+    monkeypatch.setattr(store, "Network", cache(Network))  # it takes a second to be loaded
     comparison, some = named(50)
     before = sorted((data_folder / "statistics").glob("*"))
     one = photographs.take(torch.arange(1))

@@ -84,7 +84,13 @@ def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
 
 def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path):
     prior = "condition.prior=[1,0,0,0,0,0,0,0,0,0]"
-    small = ("schedule.steps=20", "schedule.directions=128", "particles.count=100", "outputs.frames=0", "--quiet")
+    small = (
+        "schedule.steps=20",
+        "schedule.directions=128",
+        "particles.count=100",
+        "outputs.frames=0",
+        "--quiet",
+    )
     cswf.output("run", "digits", prior, *small, "--out", tmp_path / "a")
     assert read_json(tmp_path / "a/run.json")["metrics"]["sliced_wasserstein"] < 0.1
 
