@@ -35,6 +35,10 @@ POINTS = Space((6,))
 """The spaces that most checks look at."""
 
 
+CLASSES = ("a", "b", "c")
+"""Those of samples that have labels."""
+
+
 def samples(space: Space, count: int = 48) -> Dataset:
     """Return samples with all that a condition may ask for: labels, vectors of length 2, held-out ones.
 
@@ -44,14 +48,20 @@ def samples(space: Space, count: int = 48) -> Dataset:
 
 
 def _some(space: Space, count: int, role: str) -> Dataset:
-    classes = ("a", "b", "c")
+    x, labels, vectors = (numbers.clone() for numbers in _numbers(space, count, role))
+    return Dataset(x, space, Conditions(labels, vectors, torch.arange(count)), CLASSES)
+
+
+@cache
+def _numbers(space: Space, count: int, role: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x, labels and vectors of samples, drawn once, as most checks want them; a plugin gets copies."""
     draw = Key(0, role).open(dtype=torch.float64)
-    patterns = Key(0, "patterns").open(dtype=torch.float64).normal(space.dimension, len(classes) + 2)
-    labels = torch.arange(count) % len(classes)
+    patterns = Key(0, "patterns").open(dtype=torch.float64).normal(space.dimension, len(CLASSES) + 2)
+    labels = torch.arange(count) % len(CLASSES)
     vectors = draw.uniform(2, count) - 0.5
-    mean = 0.25 * patterns[:, labels] + 0.25 * patterns[:, len(classes) :] @ vectors
+    mean = 0.25 * patterns[:, labels] + 0.25 * patterns[:, len(CLASSES) :] @ vectors
     x = (mean + 0.2 * draw.normal(space.dimension, count)).tanh().float()
-    return Dataset(x, space, Conditions(labels, vectors.float(), torch.arange(count)), classes)
+    return x, labels, vectors.float()
 
 
 def bare(data: Dataset) -> Dataset:
@@ -143,7 +153,7 @@ def recipe_with(kind: str, plugin: Any, data: Dataset, **sections: Any) -> Recip
 
 def constant(directions: int) -> dict[str, Any]:
     """Return the schedule of a short flow."""
-    return {"use": "constant", "steps": 8, "directions": directions}
+    return {"use": "constant", "steps": 5, "directions": directions}
 
 
 def flow_of(recipe: Recipe, *observers: object) -> Flow:

@@ -49,12 +49,17 @@ def network(data_folder: Path) -> weights.Weights:
 
 
 @pytest.fixture(scope="session")
-def photographs() -> Dataset:
-    """200 real images of CIFAR-10 with 100 held out."""
+def cifar10() -> Dataset:
+    """400 real images of CIFAR-10 with all those that it holds out."""
     skip_without("cifar10")
-    data = Cifar10(count=200, dequantise="none", download=False).load(Key(3, "data").open())
-    assert data.held_out is not None
-    return attrs.evolve(data, held_out=data.held_out.take(torch.arange(100)))
+    return Cifar10(count=400, dequantise="none", download=False).load(Key(3, "data").open())
+
+
+@pytest.fixture(scope="session")
+def photographs(cifar10: Dataset) -> Dataset:
+    """200 of them with 100 held out."""
+    held_out = cifar10.held_out.take(torch.arange(100))
+    return attrs.evolve(cifar10.take(torch.arange(200)), held_out=held_out)
 
 
 def compare(generated: Dataset, real: Dataset, **more: object) -> Comparison:

@@ -21,6 +21,7 @@ from cswf_core.scores.replicas import Estimate
 
 SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}")
 SMALL = ("particles.count=60", "schedule.steps=2", "schedule.directions=50", "outputs.snapshots=[]", "--quiet")
+SMALL += ("outputs.frames=0", "evaluate.metrics=[]", "data.classes=[1, 2]")
 
 
 def points(count: int, shift: float, seed: int) -> Dataset:
@@ -30,7 +31,7 @@ def points(count: int, shift: float, seed: int) -> Dataset:
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    metric = choose(Registry.discover(), "metric", "sliced-wasserstein")
+    metric = choose(Registry.discover(), "metric", "{use: sliced-wasserstein, directions: 200}")
     return Task(metrics=(metric,), references=(Reference("normal", "", points(400, 0.0, 0)),))
 
 
@@ -97,24 +98,25 @@ def two_sets(tmp_path):
 
 
 def test_the_command_prints_both_scores_and_a_verdict(cswf, two_sets):
-    printed = cswf.output("compare", *two_sets, "--against", "digits", *SLICED)
+    against = ("--against", "{use: digits, classes: [1]}", *SLICED)
+    printed = cswf.output("compare", *two_sets, *against)
     assert "near.npz" in printed
     assert "difference" in printed
     assert "± is the 95% interval of the difference" in printed
     row, sentence = (line for line in printed.splitlines() if "sliced_wasserstein_8bit" in line)
     assert row.split()[3].lstrip("+-") + " ± " + row.split()[5] in sentence  # the same digits in both
-    document = json.loads(cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--json"))
+    document = json.loads(cswf.output("compare", *two_sets, *against, "--json"))
     score, copies = document["scores"]
     assert copies["name"] == "copies_l2"
     assert score["values"][1] - score["values"][0] == pytest.approx(score["difference"])
     assert [each["generated"]["source"] for each in document["evaluations"]] == [str(path) for path in two_sets]
-    assert cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--quiet") == ""
+    assert cswf.output("compare", *two_sets, *against, "--quiet") == ""
     refusal = cswf.refusal("compare", *two_sets)
     assert "is not a run; name what to compare both with, such as --against" in refusal
 
 
 def test_completions_are_compared_by_the_parts_that_each_run_has_generated(cswf, tmp_path):
-    mask = ("condition={use: mask, hidden: boxes, share: 0.3}", "evaluate.metrics=[]")
+    mask = ("condition={use: mask, hidden: boxes, share: 0.3}",)
     runs = [tmp_path / f"run{seed}" for seed in (0, 1)]
     for seed, run in enumerate(runs):
         cswf.output("run", "digits", *mask, f"seed={seed}", *SMALL, "--out", run)
@@ -135,7 +137,7 @@ def test_runs_of_other_data_are_not_compared_without_a_reference_and_seeds_are_t
     differing = {"one": "seed=0", "other": "condition=none", "again": "seed=1"}
     one, other, again = (tmp_path / name for name in differing)
     for name, change in differing.items():
-        cswf.output("run", "digits", change, *SMALL, "evaluate.metrics=[]", "--out", tmp_path / name)
+        cswf.output("run", "digits", change, *SMALL, "--out", tmp_path / name)
     assert "the two runs have other data or conditions" in cswf.refusal("compare", one, other, *SLICED)
     printed = cswf.output("compare", one, again, *SLICED)
     assert "note: both runs are of one recipe and differ in their seed only" in printed

@@ -17,7 +17,6 @@ from cswf_core.evaluation.task import FLOW_SHARE, PRODUCTS, Task, read_real
 from cswf_core.interfaces import BIN, Comparison, Conditions, Dataset, Key, Masked, Result, Space, Workbench
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
-from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.metrics.copies import (
     ADVICE,
     SHOWN,
@@ -43,7 +42,7 @@ def crowd() -> tuple[Dataset, ...]:
 
 
 def photo_result(generated: torch.Tensor, photos: tuple[torch.Tensor, ...], held: bool) -> Result:
-    """Search for copies among photographs given as bytes, n×3×32×32."""
+    """Search for copies among photographs given as bytes, n×3×16×16."""
     sets = (generated, photos[0], photos[1])
     samples, training, held_out = (
         Dataset(each.flatten(1).T.float() * BIN - 1, Space(tuple(each.shape[1:])), bin_width=BIN)
@@ -58,13 +57,11 @@ def found_in(generated: Dataset, training: Dataset, **sets: object) -> Result:
 
 
 @pytest.fixture(scope="module")
-def photos() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Photographs of CIFAR-10 as bytes: 400 training images, 300 held-out ones, and 150 more of these."""
-    skip_without("cifar10")
-    data = Cifar10(count=400, dequantise="none", download=False).load(Key(3, "data").open())
-    assert data.held_out is not None
-    others = data.held_out.take(torch.arange(450)).images()
-    return data.images(), others[:300], others[300:]
+def photos(cifar10: Dataset) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The middle of photographs of CIFAR-10, as bytes: 400 for training, 300 held out, 150 more of these."""
+    held_out = cifar10.held_out.take(torch.arange(450))
+    training, others = (each.images()[..., 8:24, 8:24].contiguous() for each in (cifar10, held_out))
+    return training, others[:300], others[300:]
 
 
 def blurred(pixels: torch.Tensor, width: float) -> torch.Tensor:
@@ -446,6 +443,7 @@ def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
     small += ("evaluate.metrics=[{use: sliced-wasserstein, directions: 20}]",)
     recipe = load_recipe("mnist-inpainting", small, registry=registry)
     data = load_data(recipe)
+    data = attrs.evolve(data, held_out=data.held_out.take(torch.arange(100)))
     origin = torch.cat([-1 - torch.arange(10), torch.arange(30)])
     conditions = Conditions(origin=origin)
     generated = attrs.evolve(data.take(origin.clamp(min=0)), conditions=conditions, bin_width=0.0)
@@ -460,7 +458,7 @@ def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
 def test_images_of_a_folder_or_file_are_not_called_training_images(tmp_path, registry, crowd):
     np.savez(tmp_path / "mine.npz", images=crowd[0].images().numpy())
     real = read_real(str(tmp_path / "mine.npz"), registry)
-    sliced = choose(registry, "metric", "sliced-wasserstein")
+    sliced = choose(registry, "metric", "{use: sliced-wasserstein, directions: 20}")
     task = Task.of_images([real], [sliced], registry).with_copying(registry)
     document = evaluate(Generated(crowd[3]), task, device=torch.device("cpu")).document
     (score,) = (score for score in document["scores"] if score["name"] == "copies_l2")

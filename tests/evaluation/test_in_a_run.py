@@ -12,6 +12,8 @@ from cswf_core.scores.layout import measured
 from tests.conftest import read_json, skip_without
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
+SMALL += ("outputs.frames=0", "data.classes=[1, 2]")
+SLICED = "{use: sliced-wasserstein, directions: 50}"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, t
         "@hookimpl\n"
         "def register_metrics(register): register('mine', Mine)\n"
     )
-    metrics = "evaluate.metrics=[sliced-wasserstein, mine]"
+    metrics = f"evaluate.metrics=[{SLICED}, mine]"
     arguments = (metrics, "--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
     said = f"metric 'mine' (mine.py): compute {complaint}"
     assert cswf.refusal("run", "digits", *SMALL, *arguments).startswith(said)
@@ -53,13 +55,12 @@ def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, t
 
 def test_particles_that_were_carried_along_can_be_scored(cswf, tmp_path):
     run = tmp_path / "a"
-    metric = "sliced-wasserstein"
-    cswf.output("run", "digits", *SMALL, "particles.offline=15", f"evaluate.metrics=[{metric}]", "--out", run)
+    cswf.output("run", "digits", *SMALL, "particles.offline=15", f"evaluate.metrics=[{SLICED}]", "--out", run)
     with np.load(run / "samples.npz") as batched, np.load(run / "samples-offline.npz") as offline:
         assert (len(batched["images"]), len(offline["images"]), len(offline["labels"])) == (20, 15, 15)
     assert (run / "samples-offline.png").stat().st_size > 1000
     assert read_json(run / "run.json")["particles"] == 20
-    assert f"{metric.replace('-', '_')}_8bit_offline" in cswf.output("eval", run, "--samples", "offline")
+    assert "sliced_wasserstein_8bit_offline" in cswf.output("eval", run, "--samples", "offline")
     scores = read_json(run / "metrics.json")["scores"]
     counts = {score["name"]: score["samples"] for score in scores}
     assert (counts["sliced_wasserstein"], counts["sliced_wasserstein_8bit_offline"]) == (20, 15)
@@ -69,7 +70,7 @@ def test_particles_that_were_carried_along_can_be_scored(cswf, tmp_path):
 
 
 def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
-    twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
+    twice = f"evaluate.metrics=[{SLICED}, {{use: sliced-wasserstein, directions: 5}}]"
     assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0
     scores = read_json(tmp_path / "a/run.json")["metrics"]
     assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2", "copies_l2"]
@@ -83,7 +84,13 @@ def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
 
 def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path):
     prior = "condition.prior=[1,0,0,0,0,0,0,0,0,0]"
-    small = ("schedule.steps=40", "schedule.directions=200", "particles.count=200", "--quiet")
+    small = (
+        "schedule.steps=20",
+        "schedule.directions=128",
+        "particles.count=100",
+        "outputs.frames=0",
+        "--quiet",
+    )
     cswf.output("run", "digits", prior, *small, "--out", tmp_path / "a")
     assert read_json(tmp_path / "a/run.json")["metrics"]["sliced_wasserstein"] < 0.1
 

@@ -21,7 +21,7 @@ from tests.model.conftest import WHITENED, saving
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mask")
-    saving(folder, "digits", "condition={use: mask, hidden: bottom}", "schedule.steps=40").run()
+    saving(folder, "digits", "condition={use: mask, hidden: bottom}", "schedule.steps=20").run()
     return load_model(folder)
 
 
@@ -32,10 +32,10 @@ def images(model) -> torch.Tensor:
 
 
 def test_given_pixels_do_not_change_by_a_bit_and_the_others_are_filled_in(model, images):
-    completed = model.complete(images, count=40, device="cpu")
-    shown = completed.images().reshape(3, 40, 1, 8, 8)
+    completed = model.complete(images, count=20, device="cpu")
+    shown = completed.images().reshape(3, 20, 1, 8, 8)
     assert (shown[..., :4, :] == images[:, None, :, :4, :]).all()
-    assert torch.equal(completed.conditions.origin, torch.arange(3).repeat_interleave(40))
+    assert torch.equal(completed.conditions.origin, torch.arange(3).repeat_interleave(20))
     bottom = shown[..., 4:, :].float()
     assert (bottom.std(dim=1).mean(dim=(1, 2, 3)) > 1).all()  # not all alike
     real = model.data().images()[:, :, 4:].float()

@@ -32,17 +32,17 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert said["format"] == FORMAT
     assert said["complete"] is True
     assert said["name"] == "digits"
-    assert yaml.safe_load(said["recipe"])["schedule"]["steps"] == 12
+    assert yaml.safe_load(said["recipe"])["schedule"]["steps"] == 6
     assert said["data"]["samples"] == 1797
     assert said["data"]["shape"] == [1, 8, 8]
     assert sum(said["data"]["counts"]) == 1797
     condition = {"length": 10, "asks": ["labels"], "strata": None, "shared": True, "mask": None}
     assert said["condition"] == {**condition, "low": [], "high": []}
     assert said["tables"] == {"knots": 12, "dtype": "float16", "directions": 1.0, "every": 1}
-    assert said["steps"] == 12
+    assert said["steps"] == 6
     on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
     assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
-    assert said["cost"]["seconds"] >= 0  # rounded: on a GPU, twelve steps take none
+    assert said["cost"]["seconds"] >= 0  # rounded: on a GPU, six steps take none
     assert 0 <= said["cost"]["share"] < 1
 
 
@@ -50,13 +50,13 @@ def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(d
     with safe_open(digits_model / SHARD, framework="pt") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
-        "positions": ((12, 1, 128, 12), torch.float16),
-        "displacements": ((12, 1, 128, 12), torch.float16),
-        "eta": ((12,), torch.float64),
-        "steps": ((12,), torch.int64),
+        "positions": ((6, 1, 128, 12), torch.float16),
+        "displacements": ((6, 1, 128, 12), torch.float16),
+        "eta": ((6,), torch.float64),
+        "steps": ((6,), torch.int64),
     }
     assert (found["positions"].float().diff(dim=3) >= 0).all()
-    assert found["steps"].tolist() == list(range(12))
+    assert found["steps"].tolist() == list(range(6))
 
 
 def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
         (lambda folder: edit(folder, plugins=None), "is damaged: plugins must be a list"),
         (lambda folder: edit(folder, data=3), "is damaged"),
         (lambda folder: edit(folder, surprise=3), "is damaged"),
-        (lambda folder: edit(folder, complete=False), "is not complete: it has 60 steps"),
+        (lambda folder: edit(folder, complete=False), "is not complete: it has 30 steps"),
         (lambda folder: (folder / SHARD).unlink(), f"{SHARD} is missing"),
         (lambda folder: (folder / FITTED).unlink(), f"{FITTED} is missing"),
         (lambda folder: (folder / FITTED).write_bytes(b"short"), "has 5 bytes and should have"),

@@ -12,7 +12,7 @@ from cswf_core.runs.durable import read_tensors
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
 
-GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 4, directions: 40}"
+GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 2, directions: 40}"
 LOCAL = "projection={use: locally-connected, patch: 3}"
 PATCHES = (GRIDS, LOCAL)
 
@@ -20,7 +20,7 @@ KINDS = {
     "classes": ("digits",),
     "no condition": ("digits", "condition=none"),
     "grids and patches": ("digits", *PATCHES),
-    "a flow for each class": ("digits", "condition=separate", "particles.count=600", *PATCHES),
+    "a flow for each class": ("digits", "condition=separate", "particles.count=200", *PATCHES),
     "a mask": ("digits", "condition={use: mask, hidden: bottom}", *PATCHES),
     "a mask for each": ("digits", "condition={use: mask, hidden: boxes, masks: each}", *PATCHES),
     "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),
@@ -79,7 +79,7 @@ ALIKE = (
 @pytest.mark.parametrize("kind", slow_if(ALIKE, KINDS))
 def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     recipe, *overrides = KINDS[kind]
-    flow = saving(tmp_path, recipe, "particles.count=300", *overrides)
+    flow = saving(tmp_path, recipe, "particles.count=100", *overrides)
     samples = flow.run()
     again = load_model(tmp_path).retrace(device="cpu")
     torch.testing.assert_close(again.x, samples.x, atol=2e-3, rtol=0)
@@ -90,7 +90,7 @@ def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
 
 def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_path, monkeypatch):
     monkeypatch.setattr(cswf_core.flow.gaussian, "LARGEST_COVARIANCE", 63)
-    samples = saving(tmp_path, "digits", "particles.count=300", *WHITENED).run()
+    samples = saving(tmp_path, "digits", "particles.count=100", *WHITENED).run()
     model = load_model(tmp_path)
     assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]
     torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=2e-3, rtol=0)

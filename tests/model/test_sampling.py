@@ -42,8 +42,8 @@ def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bi
     heard = []
     parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
     assert torch.equal(parts.x, many.x)
-    assert heard[0] == ("sampling", 1, 3 * 12)
-    assert heard[-1] == ("sampling", 3 * 12, 3 * 12)
+    assert heard[0] == ("sampling", 1, 3 * 6)
+    assert heard[-1] == ("sampling", 3 * 6, 3 * 6)
 
 
 @pytest.mark.parametrize("count", [10, 100, 997])
@@ -143,7 +143,7 @@ def test_an_unconditional_model_takes_neither_labels_nor_vectors(tmp_path):
 
 
 def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
-    saving(tmp_path, "toy-cswf", "schedule.steps=30", "particles.count=500").run()
+    saving(tmp_path, "toy-cswf", "schedule.steps=15", "particles.count=300").run()
     model = load_model(tmp_path)
     y = model.data().conditions.vectors[0]
     low, high = (float(y.quantile(level)) for level in (0.2, 0.8))
@@ -179,10 +179,10 @@ def test_a_model_has_in_it_what_was_fitted_to_the_data(whitened_model, monkeypat
     run, own = build_flow(model.recipe, device="cpu"), torch.load(whitened_model.parent / "samples.pt")
     data = run.data
     monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("the data were loaded"))
-    many, few = (model.sample(count, device="cpu") for count in (1000, 3))
+    many, few = (model.sample(count, device="cpu") for count in (600, 3))
     assert torch.equal(few.x, many.x[:, :3])
     batched = attrs.evolve(run.samples(), x=own)
-    assert accuracy(many) > accuracy(batched) - 0.08  # 0.88 and 0.93; 0.91 and 0.95 in the data's coordinates
+    assert accuracy(many) > accuracy(batched) - 0.06  # 0.94 and 0.95
     assert distance(many, data) < distance(batched, data) + 0.03
 
 

@@ -100,7 +100,7 @@ def test_every_plugin_of_the_recipes_is_in_one_that_is_run(recipes):
 def shortened(recipe: Recipe) -> list[str]:
     """Overrides that make a recipe a test: few steps, particles, images and directions."""
     scale = 0.001 if recipe.name.endswith("-released") else 0.003  # there, every step draws networks
-    overrides = [f"schedule.scale={scale}", "particles.count=60", "outputs.log_every=1", "outputs.frames=3"]
+    overrides = [f"schedule.scale={scale}", "particles.count=60", "outputs.log_every=1", "outputs.frames=0"]
     if recipe.name in FACES:  # all of their stages are made into a flow, and some of them are run
         overrides += ['schedule.entries=["(1×1) [1]", "(16×16) [5]", "(64×64) [3] steps=100"]']
     if recipe.particles.offline:
@@ -153,16 +153,16 @@ def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry
 
 @pytest.mark.parametrize("name", slow_if({*SMALL} - QUICK, SMALL))
 def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
-    overrides = ["particles.count=200", "schedule.steps=40", "outputs.log_every=1", "outputs.frames=0"]
+    overrides = ["particles.count=100", "schedule.steps=40", "outputs.log_every=1", "outputs.frames=0"]
     recipe = load_recipe(name, [*overrides, "evaluate.metrics=[]"], registry=registry)
     assert on_small_data(recipe)
     record = launch(recipe, RunFolder(tmp_path), device="cpu")
-    assert (record["status"], record["steps_done"], record["particles"]) == ("done", 40, 200)
+    assert (record["status"], record["steps_done"], record["particles"]) == ("done", 40, 100)
     assert len(rows(tmp_path)) == 40
     assert rows(tmp_path)[-1]["sliced_distance"] < rows(tmp_path)[0]["sliced_distance"] / 2
     if name.startswith("toy-"):
         assert (tmp_path / "flow.png").stat().st_size > 5000
-        assert np.load(tmp_path / "samples.npz")["points"].shape == (200, 2)
+        assert np.load(tmp_path / "samples.npz")["points"].shape == (100, 2)
 
 
 def test_all_experiments_of_the_paper_have_their_recipes():
