@@ -140,7 +140,7 @@ def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf,
     assert found["fid"]["against"] == {**found["fid"]["against"], **expected}
     assert "legacy_tensorflow" in found["fid"]["protocol"]
     assert any("of 4 samples, and published numbers are of 50,000" in note for note in document["notes"])
-    assert document["weights"]["sha256"] == network.kind.sha256
+    assert document["weights"]["sha256"] == network.sha256
     assert read_json(tmp_path / "run/run.json")["metrics"]["fid"] == found["fid"]["value"]
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"report.html", "frames.npz", "flow.gif", *document["figures"]} <= left
