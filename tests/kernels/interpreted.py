@@ -86,7 +86,7 @@ def _begin_block_type_once(self, element_ty, shape):
     self.__dict__ = known[sizes]
 
 
-def _begin_tensor_once(self, handle, type):  # noqa: A002
+def _begin_tensor_once(self, handle, type):
     """A tensor's shape is that of another of its type."""
     if "like" not in type.__dict__:
         _begin_tensor(self, None, type)
