@@ -31,6 +31,7 @@ class Weighed(Uniform):
 
 
 ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(8×8) [5, 3]")))
+TWO_STAGES = tuple(map(Entry.from_text, ("(2×2) [2]", "(8×8) [3]")))
 
 
 def images(n: int = 50) -> Dataset:

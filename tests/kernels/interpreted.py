@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from functools import lru_cache
 
 import pytest
@@ -52,6 +53,56 @@ def _numpy_type_of(dtype):
 
 
 interpreter._get_np_dtype = _numpy_type_of
+_patch_all = interpreter._patch_lang
+
+
+@lru_cache
+def _languages(module: str) -> list:
+    """The modules of Triton's language that a module of kernels names."""
+    named = vars(sys.modules[module]).values()
+    return [lang for lang in (interpreter.tl, interpreter.tl.core) if any(value is lang for value in named)]
+
+
+def _patch_once(fn):
+    """Triton patches itself for every function that a kernel calls: here for the first of each module."""
+    for lang in _languages(fn.__module__):
+        if interpreter.tl.core.is_builtin(getattr(lang, _builtins(lang)[0])):
+            return _patch_all(fn)
+    return interpreter._LangPatchScope()
+
+
+interpreter._patch_lang = _patch_once
+_begin_block_type = interpreter.tl.block_type.__init__
+_begin_tensor = interpreter.tl.tensor.__init__
+
+
+def _begin_block_type_once(self, element_ty, shape):
+    """Triton works out the type of every block again: here once for each shape of each type of numbers."""
+    known = element_ty.__dict__.setdefault("known_blocks", {})
+    sizes = tuple(getattr(size, "value", size) for size in shape)
+    if sizes not in known:
+        _begin_block_type(self, element_ty, shape)
+        known[sizes] = self.__dict__
+    self.__dict__ = known[sizes]
+
+
+def _begin_tensor_once(self, handle, type):
+    """A tensor's shape is that of another of its type."""
+    if "like" not in type.__dict__:
+        _begin_tensor(self, None, type)
+        type.like = dict(self.__dict__)
+    self.__dict__.update(type.like)
+    self.handle = handle
+
+
+def _equal(self, other):
+    """Triton brings the other tuple into the same form, and works out its type, before it compares both."""
+    return interpreter.tl.constexpr(self.values == list(other))
+
+
+interpreter.tl.tuple.__eq__ = _equal
+interpreter.tl.block_type.__init__ = _begin_block_type_once
+interpreter.tl.tensor.__init__ = _begin_tensor_once
 # Whether whole numbers overflow is worked out after every sum and product, and told only where `debug` is set.
 assert not interpreter.interpreter_builder.options.debug
 interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)

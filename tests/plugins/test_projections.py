@@ -58,7 +58,7 @@ def test_a_direction_looks_at_one_patch_anywhere_on_the_grid(sampler):
 
 
 def test_locally_connected_filters_are_even_within_their_patch():
-    theta = LocallyConnected(patch=3).sample(Space((2, 30, 30)), 20000, draw())
+    theta = LocallyConnected(patch=3).sample(Space((2, 12, 12)), 20000, draw())
     inside = theta[(theta != 0).sum(dim=1) == 18]
     values = inside[inside != 0].reshape(-1, 18)
     torch.testing.assert_close(
@@ -93,16 +93,16 @@ def test_a_patch_as_large_as_the_grid_is_placed_and_cut_off_if_the_recipe_says_s
     space = Space((2, 7, 7))
     theta = (
         attrs.evolve(sampler, patch=patch, covering="placed")
-        .sample(space, 5000, draw())
-        .reshape(5000, *space.shape)
+        .sample(space, 2000, draw())
+        .reshape(2000, *space.shape)
     )
     seen = (theta != 0).any(dim=1)
-    torch.testing.assert_close(theta.flatten(1).norm(dim=1), torch.ones(5000).double())
-    shares = torch.bincount(seen.any(dim=2).sum(dim=1), minlength=8) / 5000
+    torch.testing.assert_close(theta.flatten(1).norm(dim=1), torch.ones(2000).double())
+    shares = torch.bincount(seen.any(dim=2).sum(dim=1), minlength=8) / 2000
     half = patch // 2
     rows = [len({row for row in range(7) if abs(row - centre) <= half}) for centre in range(7)]
     expected = torch.bincount(torch.tensor(rows), minlength=8) / 7
-    torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
+    torch.testing.assert_close(shares, expected, atol=0.05, rtol=0)
 
 
 def test_a_placed_patch_on_a_single_pixel_is_a_uniform_direction_of_its_channels():
@@ -171,7 +171,7 @@ def test_directions_of_networks_are_the_gradients_of_real_ones(shape, dilation, 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (1, 4)])
 def test_networks_have_the_variance_of_paths_that_stay_on_the_grid(layers, dilation, row, column):
     """Where a corner cuts paths off on their way, a filter is weaker than the window of the direct way."""
-    networks, width, side = 600, 20, 2 * layers + 1
+    networks, width, side = 300, 20, 2 * layers + 1
     numbers = draw()
     weights = [numbers.normal(networks, width, v, 3, 3) for v in (1, *[width] * (layers - 1))]
     inside, paths = [], []
@@ -272,7 +272,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
     directions = flow.setup.sampler(flow.stages[0])
     theta = torch.cat(
-        [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, check=False)]
+        [t.scale * t.projection.dense() for i in range(100) for t in directions.batches(0, 0, i, check=False)]
     )
     full = directions.coordinates.upsampling.up(theta.T)
     torch.testing.assert_close(full.norm(dim=0), torch.ones(full.shape[1]).double())
@@ -296,8 +296,8 @@ def test_high_pass_cannot_run_away_where_the_same_directions_untempered_do():
     class Untempered(HighPass):
         tempered = False
 
-    space = Space((3, 8, 8))
-    settings = {"schedule": Constant(steps=120, directions=300, step_size=1.6 * space.dimension), "count": 60}
+    space = Space((3, 6, 6))
+    settings = {"schedule": Constant(steps=120, directions=200, step_size=1.6 * space.dimension), "count": 40}
     parameters = {"of": LocallyConnected(patch=5), "local": (0.8, 1.0), "channel": (0.8, 1.0)}
     with pytest.raises(RunError, match="the flow ran away"):
         small_flow(noise_images(space), projection=Untempered(**parameters), **settings).run()
@@ -344,7 +344,7 @@ def test_filters_have_a_power_of_the_inverse_covariance(exponent, patch):
     space = Space((1, 9, 9))
     line = torch.linspace(0.2, 2, 81).double()
     mixed = Key(2, "mix").open(dtype=torch.float64).normal(81, 81) / 9 + torch.diag(line)
-    z = mixed @ draw().normal(81, 4000)
+    z = mixed @ draw().normal(81, 1000)
     fitted = DataCovariance(patch=patch, exponent=exponent, ridge=1e-13).fitted(space, z)
     if patch == 9:
         sigma = torch.cov(z, correction=0)
@@ -549,7 +549,7 @@ def test_a_single_pixel_has_a_direction_even_if_a_random_number_is_0(space, fami
 )
 def test_no_direction_is_drawn_more_than_twice_as_often_as_others(space, patch):
     d = space.dimension
-    second = moments(LowRank(patch=patch), space, 400 * d)
+    second = moments(LowRank(patch=patch), space, 150 * d)
     assert float(second.trace()) == pytest.approx(1)
     values = torch.linalg.eigvalsh(second) * d
     assert float(values[-1]) < 2.1
@@ -700,9 +700,9 @@ def test_the_other_sampler_gets_the_patch_the_data_the_length_of_y_and_its_say()
 @pytest.mark.parametrize("coordinates", [None, Whitened()], ids=["plain", "whitened"])
 def test_a_flow_along_pieces_of_the_data_gets_nearer_in_a_pyramid_and_without(coordinates):
     pyramid = Pyramid(
-        entries=tuple(map(Entry.from_text, ("(4×4) [4, 3]", "(8×8) [8, 3]"))), steps=6, directions=200
+        entries=tuple(map(Entry.from_text, ("(4×4) [4, 3]", "(8×8) [8, 3]"))), steps=6, directions=100
     )
-    for schedule, start, factor in ((pyramid, 12, 0.5), (Constant(steps=10, directions=200), 0, 0.7)):
+    for schedule, start, factor in ((pyramid, 12, 0.5), (Constant(steps=10, directions=100), 0, 0.7)):
         states = list(
             small_flow(
                 Digits(classes=(0, 1)).load(draw()),
