@@ -20,7 +20,7 @@ KINDS = {
     "classes": ("digits",),
     "no condition": ("digits", "condition=none"),
     "grids and patches": ("digits", *PATCHES),
-    "a flow for each class": ("digits", "condition=separate", "particles.count=200", *PATCHES),
+    "a flow for each class": ("digits", "condition=separate", "particles.count=600", *PATCHES),
     "a mask": ("digits", "condition={use: mask, hidden: bottom}", *PATCHES),
     "a mask for each": ("digits", "condition={use: mask, hidden: boxes, masks: each}", *PATCHES),
     "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),
@@ -82,7 +82,7 @@ def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     flow = saving(tmp_path, recipe, "particles.count=100", *overrides)
     samples = flow.run()
     again = load_model(tmp_path).retrace(device="cpu")
-    torch.testing.assert_close(again.x, samples.x, atol=2e-3, rtol=0)
+    torch.testing.assert_close(again.x, samples.x, atol=5e-4, rtol=0)
     for name in ("labels", "vectors", "origin"):
         mine, theirs = getattr(again.conditions, name), getattr(samples.conditions, name)
         assert (mine is None and theirs is None) or torch.equal(mine, theirs)
@@ -93,7 +93,7 @@ def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_
     samples = saving(tmp_path, "digits", "particles.count=100", *WHITENED).run()
     model = load_model(tmp_path)
     assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]
-    torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=2e-3, rtol=0)
+    torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=5e-4, rtol=0)
     assert torch.isfinite(model.sample(3, device="cpu").x).all()
 
 
