@@ -93,7 +93,6 @@ def test_a_size_that_is_none_is_one_sentence(cswf, size):
     assert "write 500MB, 1.5GB or 2GiB" in answer.err or "is too little" in answer.err
 
 
-@pytest.mark.slow
 def test_a_model_of_streamed_data_looks_at_the_same_data_again(cswf, overrides, tmp_path):
     run = tmp_path / "run"
     wishes = ["projection={use: data-covariance}", "model.save=true", "cdf.data=null"]

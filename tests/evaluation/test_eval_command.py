@@ -400,7 +400,6 @@ def test_grey_repeated_to_colour_and_unknown_classes_are_notes(cswf, folder, tmp
     assert "have no classes: the folder 'dogs' is none of those of the real samples (cats)" in printed
 
 
-@pytest.mark.slow
 def test_features_are_kept_if_somebody_asks(cswf, network, folder, tmp_path):
     few = ("--count", "4", "--device", "cpu", "--no-copy-check", "--save-features")
     shutil.copytree(folder, tmp_path / "real")

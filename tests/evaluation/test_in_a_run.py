@@ -124,7 +124,6 @@ def test_recipes_are_what_the_docs_say_of_them_and_follow_the_protocol(name, reg
         assert recipe.evaluation.samples == 50_000
 
 
-@pytest.mark.slow
 def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf, tmp_path):
     """All of `fid-mnist`, with so few images that a CPU can see them."""
     skip_without("mnist")

@@ -67,9 +67,7 @@ def test_a_closer_look_at_the_largest_eigenvalue_is_right_within_some_hundredths
     assert stage.step_size * closely == pytest.approx(exact, rel=0.06)
 
 
-@pytest.mark.parametrize(
-    "entry", [pytest.param("(14×14) [7] dilation=2", marks=pytest.mark.slow), "(11×11) [5] dilation=2"]
-)
+@pytest.mark.parametrize("entry", ["(14×14) [7] dilation=2", "(11×11) [5] dilation=2"])
 def test_stages_whose_full_steps_would_grow_are_shortened_and_converge(entry, caplog):
     flow = single_stage(entry, steps=40)
     with caplog.at_level(logging.WARNING):

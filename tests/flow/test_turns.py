@@ -106,7 +106,6 @@ def test_parts_of_a_half_are_drawn_from_it(fitted):
     assert not torch.equal(fitted[0], fitted[2])
 
 
-@pytest.mark.slow
 def test_with_turns_offline_particles_drift_less():
     """Gaussian data in 20 dimensions: without turns, offline particles lie a sixth wider than the others."""
     data = Dataset(x=Key(0, "x").open(dtype=torch.float64).normal(20, 1000), space=Space((20,)))

@@ -97,7 +97,6 @@ def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_
     assert torch.isfinite(model.sample(3, device="cpu").x).all()
 
 
-@pytest.mark.slow
 def test_a_model_of_some_directions_and_steps_leads_nearly_there(tmp_path):
     overrides = ("schedule.steps=70", "schedule.directions=256", "model.directions=0.5", "model.every=10")
     flow = saving(tmp_path, "digits", *overrides)

@@ -51,7 +51,6 @@ def right(samples: Dataset, real: Dataset) -> tuple[float, float]:
     return float(found[asked < 5].mean()), float(found[asked >= 5].mean()) if (asked >= 5).any() else 0.0
 
 
-@pytest.mark.slow
 def test_digits_0_to_4_are_not_forgotten_when_5_to_9_come():
     whole = digits()
     flow = digits_flow(digits(0, 1, 2, 3, 4), OneHot(amplifier=10.0, labels="balanced", room=10))
@@ -66,7 +65,6 @@ def test_digits_0_to_4_are_not_forgotten_when_5_to_9_come():
     assert len(flow.particles) == round(first // 2 * len(whole) / first)
 
 
-@pytest.mark.slow
 def test_without_classes_particles_go_to_what_all_data_are_together():
     whole, first = digits(), digits(0, 1, 2, 3, 4)
     flow = digits_flow(first, NoCondition())

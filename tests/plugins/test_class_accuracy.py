@@ -33,7 +33,6 @@ def stripes(shape: tuple[int, int, int], count: int = 24) -> Dataset:
     return Dataset(x.clamp(-1, 0.99), Space(shape), Conditions(labels=labels), ("along", "across"))
 
 
-@pytest.mark.slow
 def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     metric, bench = ClassAccuracy(steps=100), Workbench()
     real = digits.take(torch.arange(300))
@@ -51,7 +50,6 @@ def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     assert metric.compute(compare(digits, noise, bench=bench)).scores["class_accuracy"] < 0.3
 
 
-@pytest.mark.slow
 def test_held_out_images_are_the_ceiling_where_there_are_any(digits):
     seen, unseen = digits.take(torch.arange(500)), digits.take(torch.arange(500, 600))
     wrong = attrs.evolve(unseen, conditions=Conditions(labels=(unseen.conditions.labels + 1) % 10))
@@ -62,7 +60,6 @@ def test_held_out_images_are_the_ceiling_where_there_are_any(digits):
     assert "right about only" in result.notes[0]
 
 
-@pytest.mark.slow
 def test_the_same_draw_gives_the_same_network_and_another_gives_another(digits):
     some, metric = digits.take(torch.arange(400)), ClassAccuracy(steps=8, batch=50)
 
@@ -116,8 +113,8 @@ def test_nothing_global_is_changed_or_depended_on(digits):
         (1, 4, 4),
         (3, 5, 9),
         (2, 28, 20),
-        pytest.param((3, 32, 32), marks=pytest.mark.slow),
-        pytest.param((1, 70, 64), marks=pytest.mark.slow),
+        (3, 32, 32),
+        (1, 70, 64),
     ],
 )
 def test_images_of_any_size_can_be_learnt(shape):
