@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +104,17 @@ def apart() -> Iterator[Apart]:
         yield commands
 
 
-@pytest.fixture(scope="session")
-def registry() -> Registry:
+@cache
+def installed() -> Registry:
     """The plugins as installed, loaded once."""
     from cswf_core.plugins import Registry
 
     return Registry.discover()
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return installed()
 
 
 @pytest.fixture(scope="session")

@@ -235,7 +235,6 @@ def test_output_that_cannot_show_greek_still_comes_and_a_closed_pipe_is_no_trace
 
 
 @pytest.mark.processes
-@pytest.mark.processes
 def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
     small = ("particles.count=300", "schedule.steps=6", "evaluate.metrics=[]", "outputs.frames=0")

@@ -30,8 +30,8 @@ def points(count: int, shift: float, seed: int) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
-    metric = choose(Registry.discover(), "metric", "{use: sliced-wasserstein, directions: 200}")
+def task(registry: Registry) -> Task:
+    metric = choose(registry, "metric", "{use: sliced-wasserstein, directions: 200}")
     return Task(metrics=(metric,), references=(Reference("normal", "", points(400, 0.0, 0)),))
 
 

@@ -23,16 +23,16 @@ from tests.fuzz.target import CORPUS, Target
 from tests.project.sources import SOURCES
 
 HERE = {
-    RecipeTarget: (30, 110_000),
-    OverrideTarget: (30, 100_000),
+    RecipeTarget: (60, 110_000),
+    OverrideTarget: (60, 100_000),
     ModelTarget: (20, 19_000),
     CheckpointTarget: (0, 2_000),
     RunTarget: (0, 4_000),
-    IdxTarget: (75, 300_000),
-    CifarTarget: (50, 150_000),
-    NpzTarget: (100, 120_000),
-    PicturesTarget: (50, 90_000),
-    PackedTarget: (50, 85_000),
+    IdxTarget: (150, 300_000),
+    CifarTarget: (100, 150_000),
+    NpzTarget: (200, 120_000),
+    PicturesTarget: (100, 90_000),
+    PackedTarget: (100, 85_000),
     ReportTarget: (0, 8_000),
     CommandTarget: (15, 12_000),
 }

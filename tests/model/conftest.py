@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,17 @@ import torch
 from cswf_core.documents import SEAL, seal
 from cswf_core.flow.flow import Flow
 from cswf_core.model.writer import ModelWriter
-from cswf_core.plugins import Registry
 from cswf_core.recipe import build_flow, load_recipe
+from tests.conftest import installed
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=6", "schedule.directions=128")
 
 WHITENED = ("coordinates={use: whitened, exponent: 0.8}", "particles.start=gaussian")
 
 
-@cache
-def _plugins() -> Registry:
-    return Registry.discover()
-
-
 def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
     """A flow that leaves its model in a folder; six steps unless said otherwise."""
-    loaded = load_recipe(recipe, [*SMALL, *overrides], registry=_plugins())
+    loaded = load_recipe(recipe, [*SMALL, *overrides], registry=installed())
     return build_flow(loaded, device="cpu", observers=[ModelWriter(folder, loaded)])
 
 
