@@ -87,6 +87,12 @@ class CheckedCDF(Adapter, CDFEstimator):
             answer = fitted.icdf(levels)
         return self._like(answer, "icdf", levels)
 
+    def levels(self, fitted: FittedCDF, values: Tensor) -> Tensor:
+        """Return F at values: H×m → H×m."""
+        with calling(self.owner, "cdf"):
+            answer = fitted.cdf(values)
+        return self._like(answer, "cdf", values)
+
     def between(self, p: FittedCDF, data: FittedCDF) -> CheckedMap | None:
         """Return T_h = F_q⁻¹∘F_p, checked where it is applied; None if the estimator composes no maps."""
         answer = self._call("between", p, data)

@@ -287,9 +287,7 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
     planned = sum(stage.steps for stage in stages)
     directions = sorted({stage.directions for stage in stages})
     span = f"{directions[0]:,}" if len(directions) == 1 else f"{directions[0]:,} to {directions[-1]:,}"
-    numbers = f"{tables.knots} knots in {tables.dtype}"
-    share = "" if tables.directions == 1 else f", of {tables.directions:g} of the directions"
-    every = "" if tables.every == 1 else f", of one step in {tables.every} after the first of each stage"
+    classes = "" if header.condition.tables is None else " for each class"
     more = "" if header.fitted is None else f" and {header.fitted.file}"
     return {
         "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
@@ -297,7 +295,7 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
         "data": f"{_plugin(header, 'data')}, {data.samples:,} samples of {shape}, SHA-256 {data.sha256[:12]}…",
         "condition": f"{_plugin(header, 'condition')}: {requests}",
         "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
-        "tables": f"of {saved:,} steps, {numbers}{share}{every}",
+        "tables": f"of {saved:,} steps, {tables.knots} knots of {tables.bits} bits{classes}",
         "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards{more}",
         "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
         "try": command,

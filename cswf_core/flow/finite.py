@@ -143,10 +143,7 @@ def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
 def too_large(settings: Settings, *, half: bool) -> str:
     """Return the message for numbers that are not finite where no plugin is at fault."""
     dtype = f"{settings.dtype} and its products in float16" if half else str(settings.dtype)
-    tables = ""
-    if settings.tables is not None and settings.tables.dtype == torch.float16:
-        tables = f"; or for the model, whose {settings.called('tables')} are float16: take float32"
     return (
         f"numbers are too large for {dtype}: data, {settings.called('scale')} of the first particles, "
-        f"amplifier, entropy or {settings.called('step size')}{tables}"
+        f"amplifier, entropy or {settings.called('step size')}"
     )

@@ -156,6 +156,12 @@ class Fitter:
         """Return how many of `count` rows this rank fits distributions to."""
         return self.exchange.rows(count)[self.exchange.rank]
 
+    def own_rows(self, *values: Tensor) -> list[Tensor]:
+        """Return the rows that this rank fits distributions to, of S×H values each: S×h."""
+        rows = self.exchange.rows(values[0].shape[1])
+        first = sum(rows[: self.exchange.rank])
+        return [each[:, first : first + rows[self.exchange.rank]] for each in values]
+
     def all_rows(self, values: Tensor, count: int) -> Tensor:
         """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
         return self.exchange.all_rows(values.transpose(0, 1), count).transpose(0, 1)

@@ -312,6 +312,7 @@ class Flow:
             budget=self.budget,
             particle_conditions=self.conditions,
             ranks=self.ranks,
+            table_labels=self.setup.table_labels,
             adaptive=self.parts.schedule.adaptive,
         )
         return (self.new_stepper if sampler.plain else ExactStepper)(setup)

@@ -30,10 +30,11 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools
 from cswf_core.flow.stepper import StepOutcome, Stepper
+from cswf_core.flow.tables import StepTables
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise
-from cswf_core.kernels.gpu import boxes, products
+from cswf_core.kernels.gpu import boxes, following, products
 from cswf_core.kernels.sparse import TILE, WIDEST_TILE, Boxes, Strips, padded, side_of
 
 SORTED_BELOW = 0.9
@@ -343,9 +344,16 @@ class HalfParticles:
     def refresh(self) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         total = self._particles.sum
-        moved = None if total is None or self._particles.constrained else self.gram(total).contiguous()
-        products.halve(self._particles.cloud.z.contiguous(), self._places, self._half.z, moved)
+        quick = self._particles.coordinates.quick
+        z = self._particles.cloud.z.contiguous()
         self.current = True
+        if total is None or self._particles.constrained or quick is None:
+            moved = None if total is None or self._particles.constrained else self.gram(total).contiguous()
+            products.halve(z, self._places, self._half.z, moved)
+            return
+        order = None if self._places is None else self._places.place
+        following.follow(quick.matrices, total.contiguous(), z, order, self._half.z)
+        products.fill_up(self._half.z, self._half.count)
 
     def gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
@@ -422,7 +430,7 @@ class HalfStepper(Stepper):
             overwrite(graph.ready, slabs)
         result = graph.replay(number + 1)
         self._drawn = {number + 1: graph.ready}
-        return self._outcome(result, number, clock)
+        return self._outcome(result, clock)
 
     def attempt(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
@@ -441,10 +449,10 @@ class HalfStepper(Stepper):
             if self._keeps:
                 resident.append(mine.cloud)
         self._resident = resident
-        return self._outcome((lengths, squares, *tables), number, tools.clock)
+        return self._outcome((lengths, squares, *tables), tools.clock)
 
-    def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> StepOutcome:
-        tables = self.wanted(number, result[2:])
+    def _outcome(self, result: tuple[Tensor, ...], clock: Clock) -> StepOutcome:
+        tables = StepTables(*result[2:]) if result[2:] else None
         if self.setup.ranks.alone:
             return StepOutcome(result[0], result[1], tables)
         return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)

@@ -8,7 +8,6 @@ are halved, which changes sums by rounding. A *block* is some of the samples.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from traceback import clear_frames
@@ -74,10 +73,8 @@ class Budget:
 
     @classmethod
     def whole(cls, device: torch.device) -> Budget:
-        """Return a budget without limits, until memory runs short."""
-        budget = cls(device, 1, 1)
-        budget.slab = sys.maxsize
-        return budget
+        """Return a budget whose slabs are as large as ever, until memory runs short."""
+        return cls(device, 1, 1)
 
     def halve(self, count: int) -> bool:
         """Let half as many of `count` directions be worked on at a time; False: it was only one."""

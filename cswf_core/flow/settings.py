@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.checks import (
     CheckedCDF,
@@ -60,34 +58,14 @@ class Parts:
         return cls(**chosen)
 
 
-FIRST_STEPS = 50
-"""Steps of a stage whose tables are all saved: in them particles go most of their way."""
-
-
 @attrs.frozen
 class TableRequest:
-    """Which tables of a flow's steps are wanted."""
+    """What the tables of a flow's steps are like."""
 
-    knots: int = 64
-    """K."""
-    share: float = 1.0
-    """Share of the directions that get tables: the first ones of each batch, and at least one."""
-    every: int = 1
-    """After a stage's first `FIRST_STEPS` steps, the tables of every n-th step are wanted."""
-    dtype: torch.dtype = attrs.field(factory=lambda: torch.float32)
-
-    def wants(self, step: int) -> bool:
-        """Say whether the tables of a stage's step, counted from 0, are wanted."""
-        return step < FIRST_STEPS or (step - FIRST_STEPS) % self.every == 0
-
-    def tabulated(self, count: int) -> int:
-        """Return how many of a batch's directions have tables."""
-        return max(1, round(self.share * count))
-
-    def levels(self, like: Tensor) -> Tensor:
-        """Return the K levels, rising from 0 to 1 and closer to each other at both ends: tails matter."""
-        angle = torch.linspace(0, math.pi, self.knots, dtype=torch.float64, device=like.device)
-        return ((1 - angle.cos()) / 2).to(like.dtype)
+    knots: int = 17
+    """K, an odd number."""
+    bits: int = 16
+    """Bits of a displacement: 4, 8 or 16."""
 
 
 @attrs.frozen

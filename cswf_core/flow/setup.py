@@ -35,7 +35,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
 from cswf_core.flow.stage import Division, Strata
 from cswf_core.flow.state import Snapshot
-from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
+from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage, Stratum
 from cswf_core.kernels.memory import total_memory
 from cswf_core.ranks import Ranks, Share
 
@@ -235,6 +235,8 @@ class FlowSetup:
         """How particles may move in W where a part of them is observed."""
         self.division = Division()
         """How particles and data are divided into strata."""
+        self.table_labels: tuple[int, ...] | None = None
+        """The label of each table of a direction, where a model is saved; None: one serves all particles."""
 
     def begin(self, data: Dataset, start: Dataset | None) -> tuple[Particles, Conditions]:
         """Return this rank's particles where they begin, and Y of all ranks' particles, on the CPU."""
@@ -250,6 +252,13 @@ class FlowSetup:
         if strata is not None:
             require_every_sample_counts(self.parts, self.settings)
             self.division = Strata.of(strata, particles.share, self.data.share)
+        if self.settings.tables is not None and conditions.labels is not None:
+            self.table_labels = labels_of_tables(conditions.labels, strata)
+            if strata is None and particles.in_blocks:
+                raise RunError(
+                    "a model by class needs all particles in the device's memory at once: take fewer "
+                    f"{self.settings.called('particles')}, or a larger device"
+                )
         self.size = max(self.size, mean_length(next(particles.blocks()).x, self.W, self.ranks))
         counted = eligible_particles(conditions, M, condition, self.settings)
         require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)
@@ -280,6 +289,16 @@ class FlowSetup:
         own = conditions.take(share.cut).to(like.device, like.dtype)
         placement = placement_of(like, share.total, self.ranks, self.data.memory)
         return Particles(x, own, self.settings.clip, share, placement)
+
+
+def labels_of_tables(labels: Tensor, strata: Sequence[Stratum] | None) -> tuple[int, ...]:
+    """Return the label of each table of a direction: those of the particles, or that of each stratum."""
+    if strata is None:
+        return tuple(torch.unique(labels).tolist())
+    of_strata = [torch.unique(labels[own.cpu()]).tolist() for own, _ in strata]
+    if any(len(own) != 1 for own in of_strata):
+        raise RunError("a model is saved of strata that are classes, and the condition has others")
+    return tuple(own[0] for own in of_strata)
 
 
 def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | None, Gaussian | None]:

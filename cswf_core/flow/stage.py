@@ -23,6 +23,7 @@ from cswf_core.flow.fits import AnyCloud, Fitter, Members, Slab, Source, one_blo
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import ParticleBlock, Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
+from cswf_core.flow.tables import Cells
 from cswf_core.flow.transport import Participants
 from cswf_core.interfaces import Conditions, Key, Rows, Stage, Stratum
 from cswf_core.kernels.rows import Columns
@@ -248,6 +249,8 @@ class StageSetup:
     particle_conditions: Conditions
     """Those of all ranks' particles, on the CPU."""
     ranks: Ranks
+    table_labels: Sequence[int] | None = None
+    """The label of each table of a direction, where a model is saved; None: one table serves all particles."""
     adaptive: bool = False
     """Whether the schedule looks at distances: float steps then measure them alike on any number of ranks."""
 
@@ -272,6 +275,35 @@ class StageSetup:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
         return self.division.participants(self, step, share)
+
+    def cells(self, share: Share) -> Cells | None:
+        """Return which table each particle of a share moves by, where a model is saved; None: there is one."""
+        if self.table_labels is None:
+            return None
+        known = self._cells.get(share)
+        if known is None:
+            labels = self.particle_conditions.labels
+            assert labels is not None
+            known = Cells.of(
+                labels[share.cut].to(self.like.device),
+                self.table_labels,
+                self._groups_of_tables,
+                apart=isinstance(self.division, Strata),
+            )
+            self._cells[share] = known
+        return known
+
+    _cells: dict[Share, Cells] = attrs.field(factory=dict, init=False)
+
+    @cached_property
+    def _groups_of_tables(self) -> Tensor | None:
+        """The group that the condition puts the particles of each table in; None: it has no groups."""
+        labels = self.particle_conditions.labels
+        groups = self.sampler.groups(self.particle_conditions)
+        if groups is None or labels is None:
+            return None
+        first = [int((labels == label).nonzero()[0, 0]) for label in self.table_labels or ()]
+        return groups[0][first].long().to(self.like.device)
 
     def turn_of(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import Conditions, Stage
 from cswf_core.ranks import Share
 

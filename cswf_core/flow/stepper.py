@@ -38,7 +38,8 @@ from cswf_core.flow.particles import ParticleBlock, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, nothing, step
-from cswf_core.flow.transport import LARGEST_SAFE, FittedMaps, Participants, StepTables, TabulatedMaps
+from cswf_core.flow.tables import StepTables, TabulatedMaps
+from cswf_core.flow.transport import LARGEST_SAFE, FittedMaps, Participants
 from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Rows
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, columnwise, groups, is_finite
 from cswf_core.ranks import Share
@@ -177,12 +178,7 @@ class Stepper(abc.ABC):
         if request is None:
             return FittedMaps(*maps)
         H = setup.sampler.stage.directions
-        return TabulatedMaps(*maps, request=request, directions=H, together=setup.sampler.together)
-
-    def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
-        """Return the tables of a step, or None if tables of this step are not requested."""
-        request = self.setup.settings.tables
-        return StepTables(*tables) if request is not None and request.wants(number) else None
+        return TabulatedMaps(*maps, request=request, directions=H, cells=setup.cells(block.share))
 
     def entered(self, block: Block, enter: Callable[[Block], Any]) -> Any:
         """Return a block of the data as `enter` makes it; one block that serves all draws is kept."""
@@ -342,7 +338,8 @@ class ExactStepper(Stepper):
         if self.inspects and self.fault is None and not is_finite(lengths):
             again = directions if isinstance(directions, list) else self._along(number, Clock())
             self._inspect_update(update, eta, float(squared.sum()), again)
-        return lengths.sum(dtype=torch.float64), squared, self.wanted(number, maps.tables())
+        tables = maps.tables()
+        return lengths.sum(dtype=torch.float64), squared, StepTables(*tables) if tables else None
 
     def _inspect_update(
         self, update: Tensor, eta: float, squares: float, directions: Iterable[Directions]

@@ -23,7 +23,6 @@ from cswf_core.documents import (
     Amount,
     Count,
     Digest,
-    Fraction,
     MisfitError,
     Rule,
     Size,
@@ -39,7 +38,7 @@ from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import LONGEST, StepTables
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.columns import is_finite
 from cswf_core.runs.durable import FileEntry, read_tensors, tensors_under, write_tensors
@@ -66,7 +65,12 @@ LONGEST_CONDITION = 1 << 20
 SHARD_BYTES = 32_000_000
 """Approximate size of a shard in bytes; a shard also ends where its stage does."""
 
-ANY_TABLES = TensorForm(torch.is_floating_point, (None,) * 4)
+TABLE_NAMES = tuple(field.name for field in attrs.fields(StepTables))
+ANY_TABLES = {
+    "centre": TensorForm(torch.float32, (None,) * 3),
+    "spans": TensorForm(torch.uint8, (None, None, None, 3)),
+    "levels": TensorForm(lambda tensor: not torch.is_floating_point(tensor), (None,) * 4),
+}
 HOST = torch.device("cpu")
 
 ConditionKind = Literal["labels", "vectors", "image"]
@@ -105,8 +109,8 @@ class ConditionFacts:
     """l, the dimension of Y; 0 where Y is no vector."""
     asks: tuple[ConditionKind, ...]
     """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""
-    strata: tuple[Count, ...] | None
-    """The label of each stratum, where classes flow apart; null: there is one flow for all."""
+    tables: tuple[Count, ...] | None
+    """The label of each table of a direction, where particles have classes; null: one table serves all."""
     shared: bool
     """Whether the same part of every image is observed."""
     mask: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f]+").fullmatch)] | None
@@ -116,11 +120,11 @@ class ConditionFacts:
     high: tuple[float, ...]
 
     def __attrs_post_init__(self) -> None:
-        """Refuse ranges of other vectors than Y, and strata without labels."""
+        """Refuse ranges of other vectors than Y, and tables of classes without labels."""
         if len(self.low) != len(self.high) or (self.length and self.low and len(self.low) != self.length):
             raise MisfitError(f"low and high should have {self.length} numbers each")
-        if self.strata is not None and ("labels" not in self.asks or not self.strata):
-            raise MisfitError("strata are there, and no labels for them")
+        if (self.tables is not None) != ("labels" in self.asks) or self.tables == ():
+            raise MisfitError("a model by class has tables for each class, and no other model has")
 
 
 @attrs.frozen(kw_only=True)
@@ -138,12 +142,20 @@ class StageFacts:
 class TableFacts:
     """The tables that maps were saved in."""
 
-    knots: Annotated[int, Rule("2 or more", lambda number: number >= 2)]
-    dtype: Literal["float16", "float32", "float64"]
-    directions: Fraction
-    """Share of the directions that have tables."""
-    every: Size
-    """One in this many steps has tables, after the first of each stage."""
+    knots: Annotated[int, Rule("an odd number, 3 or more", lambda number: number >= 3 and number % 2)]
+    bits: Literal[4, 8, 16]
+    """Of a displacement."""
+
+    def forms(self, steps: int, tables: int, directions: int) -> dict[str, TensorForm]:
+        """Return the forms of a shard's tensors: of so many steps, tables of a direction, and directions."""
+        rows = (steps, tables, directions)
+        dtype = {4: torch.uint8, 8: torch.int8, 16: torch.int16}[self.bits]
+        length = self.knots if self.bits > 4 else self.knots // 2 + 1
+        return {
+            "centre": TensorForm(torch.float32, rows),
+            "spans": TensorForm(torch.uint8, (*rows, 3)),
+            "levels": TensorForm(dtype, (*rows, length)),
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -194,9 +206,9 @@ class ModelHeader:
         """Refuse parts that do not fit each other."""
         self._check_shards()
         classes = max(len(self.data.classes), len(self.data.counts))
-        strata = self.condition.strata or ()
-        if len(set(strata)) < len(strata) or any(label >= classes for label in strata):
-            raise MisfitError(f"condition.strata should be different classes, of which there are {classes}")
+        labels = self.condition.tables or ()
+        if len(set(labels)) < len(labels) or any(label >= classes for label in labels):
+            raise MisfitError(f"condition.tables should be different classes, of which there are {classes}")
         if self.condition.mask is not None:
             unpack_mask(self.condition.mask, math.prod(self.data.shape))
 
@@ -286,9 +298,9 @@ class SavedStep:
 
     @property
     def finite(self) -> bool:
-        """Whether all numbers are finite."""
+        """Whether all numbers are finite, and no length is cut off at the longest."""
         tables = self.tables
-        return math.isfinite(self.eta) and is_finite(tables.positions) and is_finite(tables.displacements)
+        return math.isfinite(self.eta) and is_finite(tables.centre) and not (tables.spans == LONGEST).any()
 
 
 def shard_file(folder: Path, number: int) -> Path:
@@ -298,14 +310,13 @@ def shard_file(folder: Path, number: int) -> Path:
 
 def steps_per_shard(tables: StepTables) -> int:
     """Return how many steps with such tables a shard has at most, wherever a run is stopped and resumed."""
-    return max(1, SHARD_BYTES // (tables.positions.nbytes + tables.displacements.nbytes))
+    return max(1, SHARD_BYTES // sum(tensor.nbytes for tensor in tables.tensors))
 
 
 def write_shard(path: Path, steps: Sequence[SavedStep]) -> TableShard:
-    """Write n steps of one stage durably, as n×S×H'×K numbers, and return the shard's entry in the header."""
+    """Write n steps of one stage durably, as n×S×H×… numbers, and return the shard's entry in the header."""
     tensors = {
-        "positions": torch.stack([step.tables.positions for step in steps]),
-        "displacements": torch.stack([step.tables.displacements for step in steps]),
+        **{name: torch.stack([getattr(step.tables, name) for step in steps]) for name in TABLE_NAMES},
         "eta": torch.tensor([step.eta for step in steps], dtype=torch.float64),
         "steps": torch.tensor([step.number for step in steps], dtype=torch.int64),
     }
@@ -313,18 +324,17 @@ def write_shard(path: Path, steps: Sequence[SavedStep]) -> TableShard:
     return TableShard.of(path, stage=steps[0].stage, steps=len(steps))
 
 
-def read_shard(path: Path, form: TensorForm = ANY_TABLES) -> list[SavedStep]:
-    """Return the steps of a shard; raise `RunError` if it is damaged, or tables, n×S×H'×K, not of `form`."""
+def read_shard(path: Path, forms: Mapping[str, TensorForm] = ANY_TABLES) -> list[SavedStep]:
+    """Return the steps of a shard; raise `RunError` if it is damaged, or tables have other forms."""
     tensors, facts = read_tensors(path)
     numbers = {"eta": TensorForm(torch.float64, (None,)), "steps": TensorForm(torch.int64, (None,))}
-    require_forms(tensors, {"positions": form, "displacements": form, **numbers}, str(path))
-    positions = tensors["positions"]
-    displacements = tensors["displacements"]
+    require_forms(tensors, {**forms, **numbers}, str(path))
     stage = facts.get("stage") if isinstance(facts, dict) else None
-    counts = {len(tensors[name]) for name in ("positions", "eta", "steps")}
-    if type(stage) is not int or positions.shape != displacements.shape or len(counts) > 1 or 0 in counts:
+    counts = {len(tensor) for tensor in tensors.values()}
+    shapes = {tensors[name].shape[:3] for name in TABLE_NAMES}
+    if type(stage) is not int or len(counts) > 1 or 0 in counts or len(shapes) > 1:
         raise RunError(f"{path} has no tables of one stage")
-    tables = map(StepTables, positions, displacements)
+    tables = map(StepTables, *(tensors[name] for name in TABLE_NAMES))
     rows = zip(tensors["steps"].tolist(), tensors["eta"].tolist(), tables, strict=True)
     return [SavedStep(stage, number, eta, own) for number, eta, own in rows]
 
@@ -353,16 +363,12 @@ def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[Save
     """Return the steps of a shard; raise `RunError` if they are not as the header says."""
     path = folder / shard.file
     stage = header.stages[shard.stage]
-    S = 1 if header.condition.strata is None else len(header.condition.strata)
-    dtype: torch.dtype = getattr(torch, header.tables.dtype)
-    steps = read_shard(path, TensorForm(dtype, (shard.steps, S, None, header.tables.knots)))
+    S = 1 if header.condition.tables is None else len(header.condition.tables)
+    steps = read_shard(path, header.tables.forms(shard.steps, S, stage.directions))
     numbers = [step.number for step in steps]
-    rows = steps[0].tables.positions.shape[1]
     wrong = ""
     if steps[0].stage != shard.stage:
         wrong = f"its steps should be of stage {shard.stage}, and are of {steps[0].stage}"
-    elif not 1 <= rows <= stage.directions:
-        wrong = f"its tables should be of up to {stage.directions} directions, and are of {rows}"
     elif numbers != sorted(set(numbers)) or numbers[0] < 0 or numbers[-1] >= stage.steps:
         wrong = f"its steps should rise, below {stage.steps}"
     elif not all(step.finite for step in steps):

@@ -28,14 +28,13 @@ from cswf_core.flow.half import (
 )
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
-from cswf_core.flow.transport import Lookup, StepTables, saved_maps
-from cswf_core.kernels.gpu import maps, products
+from cswf_core.flow.tables import Lookup, StepTables, saved_maps
 from cswf_core.kernels.sparse import Strips, padded
 from cswf_core.model.format import SavedStep
 from cswf_core.model.stage import SavedStage
 
-SavedSlabs: TypeAlias = tuple[list[HalfSlab], list[list[Lookup]]]
-"""Directions, a slab for each batch; and the maps along each slab, one for each stratum."""
+SavedSlabs: TypeAlias = tuple[list[HalfSlab], list[Lookup]]
+"""Directions, a slab for each batch; and the maps along each slab."""
 
 
 class HalfStage:
@@ -45,8 +44,8 @@ class HalfStage:
         self._stage = stage
         self._sampler = stage.sampler
         self._groups = groups
-        self._particles: list[tuple[SavedParticles, list[Tensor] | None]] = []
-        """What is moved, with the particles of each stratum; empty until directions have been drawn."""
+        self._particles: list[tuple[HalfParticles, Tensor | None]] = []
+        """What is moved, with the number of each particle's table; empty until directions have been drawn."""
         self._places: Strips | None = None
         self._draw = -1
         self._slabs: list[HalfSlab] = []
@@ -63,7 +62,7 @@ class HalfStage:
             if taken == 1 and self._recordable(now):
                 tables = now.tables.each(Tensor.clone)
                 graph = self._recorded(following, tables, self._prepared(now.number, now.tables))
-            self._factor.fill_(now.eta / self._stage.tabulated)
+            self._factor.fill_(now.eta / self._sampler.stage.directions)
             if graph is None or tables is None:
                 self._move(self._prepared(self._stage.draws.number(now.number), now.tables))
             else:
@@ -104,7 +103,7 @@ class HalfStage:
         if draw != self._draw:
             self._slabs = self._drawn(draw, None if into is None else into[0])
             self._draw = draw
-        return self._slabs, self._stage.lookups(self._slabs, tables, quick=True)
+        return self._slabs, self._stage.lookups(self._slabs, tables)
 
     def _drawn(self, draw: int, into: list[HalfSlab] | None) -> list[HalfSlab]:
         """Return the slabs of a draw."""
@@ -128,8 +127,8 @@ class HalfStage:
             z = particles.cloud.z
             refuse_too_many(z.shape[1], settings)
             copy = halved(z, self._places, particles.conditions, sampler.groups(particles.conditions))
-            saved = SavedParticles(particles, self._places, copy)
-            self._particles.append((saved, self._stage.members(particles)))
+            saved = HalfParticles(particles, self._places, copy)
+            self._particles.append((saved, self._stage.cells(particles)))
 
     def _may_join(self) -> bool:
         """Say whether groups can move side by side: no step multiplies them by a library.
@@ -145,24 +144,8 @@ class HalfStage:
 
     def _move(self, prepared: SavedSlabs) -> None:
         slabs, lookups = prepared
-        for particles, strata in self._particles:
-            step(particles, slabs, saved_maps(lookups, strata), self._factor, Tools(self._stage.budget))
-
-
-class SavedParticles(HalfParticles):
-    """Particles of a saved model, which do not depend on how many there are beside them."""
-
-    def refresh(self) -> None:
-        """Bring the particles into half precision, by a kernel that goes through fixed tiles of samples."""
-        total = self._particles.sum
-        quick = self._particles.coordinates.quick
-        if quick is None or total is None or self._particles.constrained:
-            super().refresh()
-            return
-        order = None if self._places is None else self._places.place
-        maps.follow(quick.matrices, total, self._particles.cloud.z, order, self._half.z)
-        products.fill_up(self._half.z, self._half.count)
-        self.current = True
+        for particles, cells in self._particles:
+            step(particles, slabs, saved_maps(lookups, cells), self._factor, Tools(self._stage.budget))
 
 
 def _with_following(steps: Iterable[SavedStep]) -> Iterator[tuple[SavedStep, SavedStep]]:

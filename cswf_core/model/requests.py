@@ -108,7 +108,7 @@ def _shares(labels: Mapping[Label, int], count: int) -> list[int]:
 
 
 def class_number(header: ModelHeader, label: Label) -> int:
-    """Return the number of a class, given by its name or number; warn if the data had none of it."""
+    """Return the number of a class, given by name or number; raise `RunError` if the model has none of it."""
     classes = header.data.classes
     condition = header.condition
     label = native(label)
@@ -122,17 +122,9 @@ def class_number(header: ModelHeader, label: Label) -> int:
     else:
         label = excerpt(label) if isinstance(label, str) else label
         raise RunError(f"there is no class {label!r}{nearest(str(label), classes) or _names(classes)}")
-    room = max(len(classes), condition.length)
-    if condition.strata is not None and number not in condition.strata:
-        able = [classes[c] for c in condition.strata]
-        raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
-    if not 0 <= number < room:
-        room_for = f"the model has room for {room}, numbered from 0"
-        raise RunError(f"there is no class {label!r}: {room_for}{_names(classes)}")
-    if not sum(header.data.counts[number : number + 1]):
-        named = f"'{classes[number]}'" if number < len(classes) else str(number)
-        warning = "class %s was never in the data: what the samples show is what its place in Y makes them"
-        log.warning(warning, named)
+    if condition.tables is None or number not in condition.tables:
+        able = [classes[own] for own in condition.tables or ()]
+        raise RunError(f"the model has no maps for class {label!r}; it has maps for {', '.join(able)}")
     return number
 
 
@@ -171,8 +163,8 @@ def _in_proportion(header: ModelHeader, seed: int) -> ByNumber:
     if not any(header.data.counts):
         raise RunError("the model does not say in which proportions classes come: say which ones you want")
     counts = torch.tensor(header.data.counts, dtype=torch.float64)
-    if header.condition.strata is not None:
-        others = sorted(set(range(len(counts))) - set(header.condition.strata))
+    if header.condition.tables is not None:
+        others = sorted(set(range(len(counts))) - set(header.condition.tables))
         counts[others] = 0
     start = Key(seed, "offline labels").open(dtype=torch.float64).uniform(1)
     edges = (counts / counts.sum()).cumsum(0)

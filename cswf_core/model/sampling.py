@@ -28,7 +28,6 @@ from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import regression_of
 from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
-from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Key, Observation, Space
@@ -67,8 +66,6 @@ class SavedFlow:
         self.header = header
         self.space = Space(header.data.shape)
         self.parts = parts_of(recipe)
-        tables = header.tables
-        self.tables = TableRequest(knots=tables.knots, share=tables.directions, every=tables.every)
         own = settings_of(recipe, header.particles)
         self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
         self.draws = Draws(self.settings.reuse, None if recipe.online is None else recipe.online.sets)
@@ -194,13 +191,12 @@ class SavedFlow:
         particles = [group.particles for group in groups]
         for number, own in groupby(self.steps(), attrgetter("stage")):
             stage = self._enter(number, groups)
-            steps = stage.checked(own)
             if self.half and stage.sampler.plain:
                 from cswf_core.model.half import HalfStage  # needs Triton
 
-                taken = HalfStage(stage, particles).take(steps)
+                taken = HalfStage(stage, particles).take(own)
             else:
-                taken = exact_steps(stage, particles, steps)
+                taken = exact_steps(stage, particles, own)
             for saved in taken:
                 self._add_noise(groups, saved, seed)
                 after_step()
@@ -252,7 +248,8 @@ class SavedFlow:
             recognise(sampler, self.settings.seed, number, self.header.stages[number].fingerprint, Ranks())
             self._forms[number] = sampler.forms
         sampler.forms = self._forms[number]
-        return SavedStage(number, sampler, self.settings, self.tables, self.draws, self._budget, facts.strata)
+        knots = self.header.tables.knots
+        return SavedStage(number, sampler, self.settings, knots, self.draws, self._budget, facts.tables)
 
     def recognise(self) -> None:
         """Raise `RunError` if directions of any stage are not those that its maps belong to."""

@@ -11,15 +11,15 @@ from functools import partial
 import attrs
 from torch import Tensor
 
-from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, Draws
 from cswf_core.flow.fits import AnyCloud, Slab
 from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
-from cswf_core.flow.settings import Settings, TableRequest
+from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import Tools, step
-from cswf_core.flow.transport import Lookup, Maps, StepTables, rows_of_batches, saved_maps
+from cswf_core.flow.tables import Cells, Lookup, StepTables, saved_maps
+from cswf_core.flow.transport import Maps
 from cswf_core.model.format import SavedStep
 
 
@@ -30,60 +30,30 @@ class SavedStage:
     number: int
     sampler: DirectionSampler
     settings: Settings
-    tables: TableRequest
-    """Which directions have tables."""
+    knots: int
+    """K, of each table."""
     draws: Draws
     """Which directions each step uses."""
     budget: Budget
-    strata: Sequence[int] | None
-    """The label of each stratum; None: there is one for all particles."""
-
-    @property
-    def rows(self) -> list[slice]:
-        """Which rows of a step's tables each batch of directions has."""
-        return rows_of_batches(self.tables, self.sampler.stage.directions, self.sampler.together)
-
-    @property
-    def tabulated(self) -> int:
-        """The number of directions that have tables at each step."""
-        return sum(rows.stop - rows.start for rows in self.rows)
+    labels: Sequence[int] | None
+    """The label of each table of a direction; None: all particles share one table."""
 
     def directions(self, draw: int) -> Iterator[Directions]:
-        """Yield those directions of a draw that have tables, batch by batch."""
-        for theta in self.sampler.batches(self.settings.seed, self.number, draw, check=False):
-            yield theta.rows(slice(0, self.tables.tabulated(theta.count)))
+        """Yield the directions of a draw, batch by batch."""
+        return self.sampler.batches(self.settings.seed, self.number, draw, check=False)
 
-    def lookups(
-        self, batches: Sequence[Slab[AnyCloud]], saved: StepTables, *, quick: bool
-    ) -> list[list[Lookup]]:
-        """Return the maps of a saved step along whole batches of directions, stratum by stratum."""
-        return [
-            Lookup.in_order(
-                saved.positions[:, rows],
-                saved.displacements[:, rows],
-                theta.place.order,
-                self.sampler.like,
-                quick=quick,
-            )
-            for theta, rows in zip(batches, self.rows, strict=True)
-        ]
+    def lookups(self, batches: Sequence[Slab[AnyCloud]], saved: StepTables) -> list[Lookup]:
+        """Return the maps of a saved step along whole batches of directions."""
+        whole = Lookup.of(saved, self.knots, self.sampler.like)
+        return [whole.rows(theta.place.in_draw(theta.count)) for theta in batches]
 
-    def members(self, particles: ParticleBlock) -> list[Tensor] | None:
-        """Return the particles of each stratum, by their numbers; None: one stratum has them all."""
-        if self.strata is None:
+    def cells(self, particles: ParticleBlock) -> Tensor | None:
+        """Return the number of each particle's table; None: they share one."""
+        if self.labels is None:
             return None
         labels = particles.conditions.labels
-        assert labels is not None, "a header without labels has no strata"
-        return [(labels == label).nonzero()[:, 0] for label in self.strata]
-
-    def checked(self, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
-        """Yield steps; raise `RunError` for one whose tables are of more or fewer directions than it should."""
-        for saved in steps:
-            rows = saved.tables.positions.shape[1]
-            if rows != self.tabulated:
-                step_has = f"step {saved.number} of stage {saved.stage} has tables of {rows} directions"
-                raise RunError(f"the model is damaged: {step_has} and should have {self.tabulated}")
-            yield saved
+        assert labels is not None, "a header without labels has one table for all"
+        return Cells.of(labels, self.labels, None, apart=False).index
 
 
 def exact_steps(
@@ -92,14 +62,14 @@ def exact_steps(
     """Move particles by the steps of a stage in float32 or float64; yield each step that has been taken."""
     draw = -1
     directions: list[Directions] = []
-    members = [stage.members(own) for own in particles]
+    cells = [stage.cells(own) for own in particles]
     for saved in steps:
         if stage.draws.number(saved.number) != draw:
             draw = stage.draws.number(saved.number)
             directions = [stage.sampler.as_sparse(theta) for theta in stage.directions(draw)]
-        lookups = stage.lookups(directions, saved.tables, quick=False)
-        for own, strata in zip(particles, members, strict=True):
-            _move(own, directions, saved_maps(lookups, strata), saved.eta, stage.budget)
+        lookups = stage.lookups(directions, saved.tables)
+        for own, index in zip(particles, cells, strict=True):
+            _move(own, directions, saved_maps(lookups, index), saved.eta, stage.budget)
         yield saved
 
 
@@ -115,7 +85,7 @@ def _move(
 
     def scale(update: Tensor, H: int) -> Tensor:
         tools.moving = True
-        return update.mul_(eta / H)
+        return update.div_(H).mul_(eta)
 
     most = max(theta.count for theta in directions)
     work = partial(step, particles, directions, maps, scale, tools)

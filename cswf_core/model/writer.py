@@ -20,7 +20,6 @@ from cswf_core.model.format import (
     FITTED,
     FORMAT,
     HEADER,
-    HOST,
     ConditionFacts,
     ConditionKind,
     Cost,
@@ -94,9 +93,7 @@ class ModelWriter:
         step = SavedStep(state.stage_index, state.step - 1, state.eta, state.tables).moved(Tensor.cpu)
         if not step.finite:
             flow.require_finite()  # says more, where particles have followed these maps already
-            if step.tables.positions.dtype == torch.float16:
-                raise RunError("a step's maps are too large for half precision; take model.dtype=float32")
-            raise RunError("a step's maps are not finite, and no model can be made of them")
+            raise RunError("a step's maps are not finite, or longer than 4e9, and no model can be made of them")
         self._open.append(step)
         if len(self._open) == steps_per_shard(step.tables):
             self._close()
@@ -213,9 +210,7 @@ class ModelWriter:
                 for number, stage in enumerate(flow.stages)
             ),
             "plugins": tuple(self.recipe.plugin_facts()),
-            "tables": TableFacts(
-                knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
-            ),
+            "tables": TableFacts(knots=model.knots, bits=model.bits),
         }
         self._write_header(self._full)
 
@@ -248,27 +243,10 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
         high=() if vectors is None else tuple(vectors.amax(dim=1).tolist()),
         length=flow.setup.condition_length,
         asks=tuple(name for name, kind in kinds.items() if kind is not None),
-        strata=_strata(flow),
+        tables=flow.setup.table_labels,
         shared=shared,
         mask=pack_mask(seen.mask[:, 0]) if isinstance(seen, Masked) and shared else None,
     )
-
-
-def _strata(flow: Flow) -> tuple[int, ...] | None:
-    """Return the label of each stratum; None if there are none."""
-    conditions = flow.conditions.to(HOST, flow.settings.dtype)
-    of_data = flow.balanced_data.conditions.to(HOST, flow.settings.dtype)
-    strata = flow.parts.condition.strata(conditions, of_data)
-    if strata is None:
-        return None
-    labels = conditions.labels
-    classes: list[int] = []
-    for particles, _ in strata:
-        own = [] if labels is None else torch.unique(labels[particles]).tolist()
-        if len(own) != 1:
-            raise RunError("a model is saved of strata that are classes, and the condition has others")
-        classes += own
-    return tuple(classes)
 
 
 def _digest(steps: Sequence[SavedStep]) -> bytes:
@@ -276,6 +254,6 @@ def _digest(steps: Sequence[SavedStep]) -> bytes:
     sha = hashlib.sha256()
     for step in steps:
         sha.update(f"{step.stage}/{step.number}/{step.eta!r}".encode())
-        for table in (step.tables.positions, step.tables.displacements):
+        for table in step.tables.tensors:
             sha.update(table.contiguous().numpy().tobytes())
     return sha.digest()

@@ -45,7 +45,6 @@ NAMES = {
     "sets": "online.sets",
     "room": "condition.room",
     "prior": "condition.prior",
-    "tables": "model.dtype",
     "turn": "model.turn",
 }
 """The keys of recipes, for the nouns of the engine's errors."""
@@ -252,9 +251,7 @@ def load_everything(recipe: Recipe, *, stored: bool | None = None) -> Dataset:
 def _tables(recipe: Recipe) -> TableRequest | None:
     """Return the tables that the recipe's model needs; None if it saves no model."""
     model = recipe.model
-    dtype = torch.float16 if model.dtype == "float16" else torch.float32
-    request = TableRequest(knots=model.knots, share=model.directions, every=model.every, dtype=dtype)
-    return request if model.save else None
+    return TableRequest(knots=model.knots, bits=model.bits) if model.save else None
 
 
 def _dtype(recipe: Recipe) -> torch.dtype:

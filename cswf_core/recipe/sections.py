@@ -138,27 +138,28 @@ class EvaluateSection:
     )
 
 
+def _odd(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if value % 2 == 0:
+        raise ValueError(f"{attribute.name} must be an odd number, such as {value + 1}, got {value}")
+
+
 @attrs.frozen(kw_only=True)
 class ModelSection:
     """The keys of `model:`, the transport maps of all steps, from which samples can be drawn later."""
 
     save: bool = parameter("whether the run writes a model, as it goes", default=False)
     knots: int = parameter(
-        "K, the quantiles at which each direction's map is kept", default=64, at_least=2, at_most=4096
+        "K, odd: at how many places each direction's map is kept; for each class, if there are classes",
+        default=13,
+        at_least=3,
+        at_most=1025,
+        validator=_odd,
     )
+    bits: Literal[4, 8, 16] = parameter("bits of each of these values", default=8)
     turn: int | None = parameter(
         "steps after which the other half of the particles takes over in F_p, so that new samples "
         "drift less; without it all particles take part at every step",
         default=None,
-        at_least=1,
-    )
-    dtype: Literal["float16", "float32"] = parameter("the numbers of the tables", default="float16")
-    directions: float = parameter(
-        "share of each step's directions whose maps are kept", default=1.0, above=0, at_most=1
-    )
-    every: int = parameter(
-        "after the first 50 steps of each stage, which are all kept, one of so many steps is",
-        default=1,
         at_least=1,
     )
 

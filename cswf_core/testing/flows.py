@@ -143,7 +143,7 @@ def recipe_with(kind: str, plugin: Any, data: Dataset, **sections: Any) -> Recip
         "cdf": "sorted",
         "schedule": constant(192),
         "outputs": {"frames": 0, "checkpoint_every": "never"},
-        "model": {"knots": 64, "dtype": "float32"},
+        "model": {"knots": 65, "bits": 16},
         **sections,
     }
     if whole["schedule"]["use"] != "constant":
