@@ -132,7 +132,7 @@ def _test(
         if asked.vector is not None:
             raise DataError("their vector was chosen")
         test = compare_with(run.file("samples.npz"), samples, model.space.dimension)
-    except DataError as reason:
+    except CswfError as reason:
         return None, [f"not compared with the run's particles: {reason}"]
     test.warn()
     return test, [str(test)]

@@ -103,14 +103,20 @@ def read_test(file: Path) -> TwoSampleTest | None:
 
 
 def compare_with(file: Path, samples: Mapping[str, Array], dimension: int) -> TwoSampleTest:
-    """Compare samples with the particles in a run's `samples.npz`, as `compare` does."""
-    particles = read_archive(file, COMPARED)
-    sets = ({name: samples[name] for name in COMPARED if name in samples}, particles)
-    mine, theirs = ({name: (each.dtype, each.shape[1:]) for name, each in arrays.items()} for arrays in sets)
-    counts = {each.shape[:1] for each in particles.values()}
+    """Compare samples with the particles in a run's `samples.npz`, as `compare` does.
+
+    Where samples have no labels, those of the particles do not count.
+    """
+    compared = {name: samples[name] for name in COMPARED if name in samples}
+    particles = read_archive(file, compared)
+    mine, theirs = (
+        {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
+        for arrays in (compared, particles)
+    )
+    counts = {array.shape[:1] for array in particles.values()}
     if mine != theirs or len(counts) != 1 or not all(np.isfinite(each).all() for each in particles.values()):
         raise DataError(f"{file} does not have samples of the same kind")
-    return compare(*sets, dimension)
+    return compare(compared, particles, dimension)
 
 
 def compare(samples: Mapping[str, Array], particles: Mapping[str, Array], dimension: int) -> TwoSampleTest:
@@ -129,23 +135,21 @@ def compare(samples: Mapping[str, Array], particles: Mapping[str, Array], dimens
     if len(_values(samples)) < LEAST_SAMPLES:
         raise DataError(f"that takes {LEAST_SAMPLES} samples or more")
     if n < LEAST_PAIRS:
-        raise DataError(
-            f"that takes {LEAST_PAIRS} samples and particles of the same classes, and there are {n}"
-        )
-    sides = zip((samples, particles), chosen, strict=True)
-    pooled = torch.cat([_rows(arrays, index, dimension) for arrays, index in sides])
+        raise DataError(f"that takes {LEAST_PAIRS} particles of the samples' classes; there are {n}")
+    x = _rows(samples, chosen[0], dimension)
+    y = _rows(particles, chosen[1], dimension)
+    usual = _spread(y)
+    if not usual:
+        raise DataError("the run's particles are all the same")
+    pooled = torch.cat([x, y])
     pooled -= pooled.mean(dim=0)
     draw = Key(0, "two-sample test").open()
     swapped = draw.uniform(1 + PERMUTATIONS, n) < 0.5
     swapped[0] = False  # the sets as they are
     side = torch.cat([swapped, ~swapped], dim=1)
-    theirs = _spreads(pooled, side)
-    usual = float(theirs[0])
-    if not usual:
-        raise DataError("the run's particles are all the same")
-    ratios = _spreads(pooled, ~side) / theirs
+    ratios = _spreads(pooled, ~side) / _spreads(pooled, side)
     squares = _squared_distances(draw.sphere(DIRECTIONS, pooled.shape[1]) @ pooled.T, side)
-    ratio = float(ratios[0])
+    ratio = _spread(x) / usual
     spread_p = _p_value(ratios.log().abs())
     excess = math.sqrt(max(0.0, float(squares[0] - squares[1:].mean()))) / usual
     p = _p_value(squares)
@@ -190,13 +194,18 @@ def _rows(arrays: Mapping[str, Array], index: Array, dimension: int) -> Tensor:
     return rows * BIN if "images" in arrays else rows
 
 
+def _spread(rows: Tensor) -> float:
+    """Return the root mean square deviation of a coordinate, of rows (n×d)."""
+    return float(rows.var(dim=0, correction=0).mean().sqrt())
+
+
 def _spreads(pooled: Tensor, side: Tensor) -> Tensor:
-    """Return the root mean square deviation of a coordinate, for each half (P×2n, true) of rows (2n×d): P."""
+    """Return the same for each half (P×2n, true) of centred rows (2n×d), faster: P."""
     n = len(pooled) // 2
     weights = side.to(pooled) / n
     squares = torch.linalg.vector_norm(pooled, dim=1).square()
     variances: Tensor = weights @ squares - (weights @ pooled).square().sum(dim=1)
-    return (variances / pooled.shape[1]).clamp_min(0).sqrt()
+    return (variances / pooled.shape[1]).clamp_min(1e-12).sqrt()
 
 
 def _squared_distances(projected: Tensor, side: Tensor) -> Tensor:
