@@ -123,13 +123,13 @@ def sample(path: Path, out: str | None, force: bool, **options: Any) -> int | No
 
 
 def _test(
-    samples: Mapping[str, Array], model: Model, run: RunFolder | None, asked: Sampling
+    samples: Mapping[str, Array], model: Model, run: RunFolder | None, sampling: Sampling
 ) -> tuple[TwoSampleTest | None, list[str]]:
     """Compare samples with their run's particles, and warn if they differ; return the result and a line."""
     if run is None:
         return None, []
     try:
-        if asked.vector is not None:
+        if sampling.vector is not None:
             raise DataError("their vector was chosen")
         test = compare_with(run.file("samples.npz"), samples, model.space.dimension)
     except CswfError as reason:
@@ -138,14 +138,14 @@ def _test(
     return test, [str(test)]
 
 
-def _test_shards(folder: Path, model: Model, run: RunFolder | None, asked: Sampling) -> None:
+def _test_shards(folder: Path, model: Model, run: RunFolder | None, sampling: Sampling) -> None:
     """Compare the first shard with the particles of its run, and write the result to the manifest."""
     first = read_archive(folder / "samples-00000.npz", COMPARED)
-    test, words = _test(first, model, run, asked)
+    test, words = _test(first, model, run, sampling)
     manifest = read_document(folder / MANIFEST, dict[str, Any])
     facts = None if test is None else attrs.asdict(test)
     write_durably(folder / MANIFEST, json.dumps({**manifest, NAME: facts}, indent=2) + "\n")
-    asked.say(*words)
+    sampling.say(*words)
 
 
 @attrs.frozen(kw_only=True)
