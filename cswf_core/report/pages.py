@@ -359,7 +359,7 @@ def offline(run: RunFolder) -> Section:
     archive = "samples-offline.npz"
     test = run.attempt(archive, read_test)
     if test is not None:
-        note = f"{note} {test}.".replace(" compared", " Compared")
+        note = f"{note} Compared{str(test).removeprefix('compared')}."
     return _pictured("offline", "Offline samples", picture, problems(run, file, archive), note)
 
 
