@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from cswf_core.arrays import Array, read_archive
 from cswf_core.cli.terminal import Execution, listed, prepare, say_facts
-from cswf_core.errors import CswfError, RunError, excerpt
+from cswf_core.documents import read_document
+from cswf_core.errors import CswfError, DataError, RunError, excerpt
 from cswf_core.interfaces import Dataset, Observation, Space
 from cswf_core.model import Model, load_model
 from cswf_core.model.format import ModelHeader, saved_steps
@@ -30,7 +32,8 @@ from cswf_core.recipe.render import from_yaml
 from cswf_core.runs.durable import find_damage, make_folder, open_plainly, write_durably
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
-from cswf_core.runs.samples import archive, completions_picture, samples_picture, tell_drift
+from cswf_core.runs.samples import archive, arrays_of, completions_picture, samples_picture
+from cswf_core.runs.two_samples import COMPARED, NAME, TwoSampleTest, as_json, compare_with
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
 
@@ -88,6 +91,7 @@ def sample(path: Path, out: str | None, force: bool, **options: Any) -> int | No
             raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
         return start(several)
     prepare(quiet=execution.quiet)
+    run = RunFolder(path) if (path / "run.json").is_file() else None
     rank = number_from("RANK", 0)
     processes = number_from("WORLD_SIZE", 1)
     if out is not None and is_shards(out):
@@ -98,26 +102,50 @@ def sample(path: Path, out: str | None, force: bool, **options: Any) -> int | No
             job = ShardJob(**request, device=device, rank=rank, processes=processes)
             write_shards(model, Path(out), job, force=force, tell=progress.tell)
         leader.say(f"{job.count:,} samples: see {Path(out) / MANIFEST}")
+        if rank == 0:
+            _test_shards(Path(out), model, run, leader)
         return None
     if processes > 1 or rank > 0:
         raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
     model = load_model(path, plugins_dir=execution.plugins_dir)
-    run = RunFolder(path) if (path / "run.json").is_file() else None
     stem = Path("samples") if run is None else run.file("samples-offline")
     usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
     own = out is None and run is not None  # files of the run, written anew each time
     places = destinations(None if out is None else Path(out), usual, model.space, force=force or own)
     with execution.progress() as progress:
         drawn = model.sample(**request, device=execution.device, tell=progress.tell)
-    write_samples(drawn, model, places)
-    if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
-        facts = run.facts()
-        if facts is not None and facts.spread is not None:
-            tell_drift(drawn, facts.spread)
+    test, words = _test(arrays_of(drawn, None), model, run, execution)
+    write_samples(drawn, model, places, test)
     if run is not None and own:
         refresh_report(run)
-    execution.say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
+    execution.say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}", *words)
     return None
+
+
+def _test(
+    samples: Mapping[str, Array], model: Model, run: RunFolder | None, sampling: Sampling
+) -> tuple[TwoSampleTest | None, list[str]]:
+    """Compare samples with their run's particles, and warn if they differ; return the result and a line."""
+    if run is None:
+        return None, []
+    try:
+        if sampling.vector is not None:
+            raise DataError("their vector was chosen")
+        test = compare_with(run.file("samples.npz"), samples, model.space.dimension)
+    except CswfError as reason:
+        return None, [f"not compared with the run's particles: {reason}"]
+    test.warn()
+    return test, [str(test)]
+
+
+def _test_shards(folder: Path, model: Model, run: RunFolder | None, sampling: Sampling) -> None:
+    """Compare the first shard with the particles of its run, and write the result to the manifest."""
+    first = read_archive(folder / "samples-00000.npz", COMPARED)
+    test, words = _test(first, model, run, sampling)
+    manifest = read_document(folder / MANIFEST, dict[str, Any])
+    facts = None if test is None else attrs.asdict(test)
+    write_durably(folder / MANIFEST, json.dumps({**manifest, NAME: facts}, indent=2) + "\n")
+    sampling.say(*words)
 
 
 @attrs.frozen(kw_only=True)
@@ -178,8 +206,11 @@ def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force
     return places
 
 
-def write_samples(samples: Dataset, model: Model, places: Sequence[Path]) -> None:
-    """Write samples of a model; points are drawn on its data, or on themselves if these are not at hand."""
+def write_samples(samples: Dataset, model: Model, places: Sequence[Path], test: TwoSampleTest | None) -> None:
+    """Write samples of a model, and how they compare with the particles of its run.
+
+    Points are drawn on the data, or on themselves if these are not at hand.
+    """
 
     def picture() -> Image.Image:
         target = samples
@@ -191,7 +222,7 @@ def write_samples(samples: Dataset, model: Model, places: Sequence[Path]) -> Non
     labels = samples.conditions.labels
     classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
     names = classes or ["sample"] * len(samples)
-    _write(samples, names, None, picture, places)
+    _write(samples, names, None, picture, places, {NAME: as_json(test)})
 
 
 def write_completions(
@@ -211,7 +242,7 @@ def write_completions(
         conditions = attrs.evolve(completed.conditions, origin=-1 - origin)
         return completions_picture(attrs.evolve(completed, conditions=conditions), data, each, 50)
 
-    _write(completed, [names[image] for image in origin.tolist()], each, picture, places)
+    _write(completed, [names[image] for image in origin.tolist()], each, picture, places, {})
 
 
 def _write(
@@ -220,13 +251,20 @@ def _write(
     observed: Observation | None,
     picture: Callable[[], Image.Image],
     places: Sequence[Path],
+    texts: Mapping[str, str],
 ) -> None:
-    """Write samples as arrays, as one picture, or as a picture for each, by what places are called."""
+    """Write samples as arrays, as one picture, or as a picture for each, by what places are called.
+
+    `texts` about all samples go into the first two.
+    """
     for place in places:
         ending = _ending(place)
         make_folder(place.parent if ending else place)
         if ending:
-            content = archive(samples, observed) if ending == ".npz" else pictures.png(picture())
+            if ending == ".npz":
+                content = archive(samples, observed, **texts)
+            else:
+                content = pictures.png(picture(), **texts)
             write_durably(place, content)
             continue
         for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):

@@ -26,6 +26,7 @@ from cswf_core.pictures.read import read_picture
 from cswf_core.report import sections
 from cswf_core.report.sections import Section, address, class_charts, problems, safe_name
 from cswf_core.runs.folder import RunFolder, SampledImages
+from cswf_core.runs.two_samples import read_test
 from cswf_core.scores.tables import in_words as score_in_words
 
 GENERATOR = "cswf report"
@@ -355,7 +356,11 @@ def offline(run: RunFolder) -> Section:
     note = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
     file = "samples-offline.png"
     picture = drawing(run, file, f"Offline samples of {run.label}")
-    return _pictured("offline", "Offline samples", picture, problems(run, file), note)
+    archive = "samples-offline.npz"
+    test = run.attempt(archive, read_test)
+    if test is not None:
+        note = f"{note} Compared{str(test).removeprefix('compared')}."
+    return _pictured("offline", "Offline samples", picture, problems(run, file, archive), note)
 
 
 def completions(run: RunFolder) -> Section:

@@ -94,8 +94,6 @@ class RunFacts:
     particles: Count | None = None
     steps_done: Count | None = None
     samples_sha256: Digest | None = None
-    spread: float | None = None
-    """Of its samples."""
     metrics: dict[str, float | None] | None = None
     """Its scores, once there are some."""
     plugins: dict[str, dict[str, str]] = attrs.field(factory=dict)

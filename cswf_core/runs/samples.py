@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,11 +17,9 @@ from cswf_core.pictures import grid, scatter
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation
 
-log = logging.getLogger("cswf")
 
-
-def archive(samples: Dataset, observation: Observation | None) -> bytes:
-    """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
+def arrays_of(samples: Dataset, observation: Observation | None) -> dict[str, Any]:
+    """Return samples as arrays: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
 
     Condition vectors are behind a point's own coordinates; images have them as `vectors` (n×l).
 
@@ -45,6 +42,12 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
         arrays["origin"] = samples.conditions.origin.numpy()
     if samples.conditions.labels is not None:
         arrays["labels"] = samples.conditions.labels.numpy()
+    return arrays
+
+
+def archive(samples: Dataset, observation: Observation | None, **texts: str) -> bytes:
+    """Return samples as .npz, with the arrays of `arrays_of` and some texts about them."""
+    arrays = {**arrays_of(samples, observation), **texts}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # photographs hardly compress, and trying takes seconds
     return buffer.getvalue()
@@ -53,24 +56,6 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
 def spread(samples: Dataset) -> float:
     """Return how wide samples lie around their mean: the root mean square deviation of a coordinate."""
     return float(samples.x.var(dim=1, correction=0).mean().sqrt())
-
-
-def tell_drift(offline: Dataset, usual: float) -> float:
-    """Return the spread of offline samples; warn if it is not `usual`, that of the run's particles.
-
-    Maps fit the particles that they were made of better than others: with many steps and few particles, offline
-    samples go outwards (docs/paper.md, *Offline samples drift*), and with very few they may stay too narrow.
-    """
-    width = spread(offline)
-    # The spread of fewer than 200 samples is uncertain by more than a few hundredths.
-    if len(offline) >= 200 and usual > 0 and not usual / 1.1 <= width <= usual * 1.1:
-        log.warning(
-            "offline samples spread %.2f times as wide as the run's particles: its maps do not fit new "
-            "particles as they fit their own. More particles help%s; see docs/paper.md, Offline samples drift",
-            width / usual,
-            ", or fewer steps" if width > usual else "",
-        )
-    return width
 
 
 def samples_picture(samples: Dataset, target: Dataset, columns: int) -> Image.Image:

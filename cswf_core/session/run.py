@@ -17,7 +17,7 @@ import torch
 
 from cswf_core.checks import CheckedObserver
 from cswf_core.documents import MisfitError, structured
-from cswf_core.errors import CswfError, PluginError, RunError
+from cswf_core.errors import CswfError, DataError, PluginError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.samples import Generated
 from cswf_core.evaluation.task import Task
@@ -37,7 +37,7 @@ from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugin
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.recipe.sections import OnlineSection
 from cswf_core.report import write_report
-from cswf_core.runs import samples
+from cswf_core.runs import samples, two_samples
 from cswf_core.runs.checkpoints import (
     Checkpoint,
     CheckpointFacts,
@@ -350,7 +350,7 @@ class Run:
             self._write_results(generated)
             spreads = {"spread": samples.spread(generated)}
             if flow.settings.offline:
-                spreads["offline_spread"] = self._write_offline(flow.offline_samples(), spreads["spread"])
+                spreads["offline_spread"] = self._write_offline(flow.offline_samples(), generated)
             record.save("running", **self._progress(), samples_sha256=generated.digest(), **spreads)
             share_out = None if flow.ranks.alone else SharedWork(flow.ranks, flow.device)
             evaluated = evaluate(
@@ -432,12 +432,19 @@ class Run:
             counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 
-    def _write_offline(self, carried: Dataset, usual: float) -> float:
-        """Write the particles that were carried along; return their spread, and warn if it is not usual."""
-        self.directory.write("samples-offline.npz", samples.archive(carried, None))
+    def _write_offline(self, carried: Dataset, generated: Dataset) -> float:
+        """Write the particles that were carried along; return their spread, and warn if they differ."""
+        mine, theirs = (samples.arrays_of(each, None) for each in (carried, generated))
+        test = None
+        with suppress(DataError):
+            test = two_samples.compare(mine, theirs, carried.space.dimension)
+        texts = {two_samples.NAME: two_samples.as_json(test)}
+        self.directory.write("samples-offline.npz", samples.archive(carried, None, **texts))
         picture = samples_picture(carried, self.flow.data, self.recipe.outputs.columns)
-        self.directory.write("samples-offline.png", pictures.png(picture))
-        return samples.tell_drift(carried, usual)
+        self.directory.write("samples-offline.png", pictures.png(picture, **texts))
+        if test is not None:
+            test.warn()
+        return samples.spread(carried)
 
     def _progress(self) -> dict[str, Any]:
         return {

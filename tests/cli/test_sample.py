@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from pathlib import Path
@@ -49,7 +50,7 @@ def filling(tmp_path_factory) -> Path:
 
 def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):
     done = cswf("sample", run, "--count", "200", "--device", "cpu")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
     assert done.out.startswith("200 samples: see ")
     with np.load(run / "samples-offline.npz") as found:
         assert found["images"].shape == (200, 1, 8, 8)
@@ -60,56 +61,82 @@ def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):
     assert list(Path().iterdir()) == []
 
 
-def drift(caplog) -> list[str]:
-    """What was said of offline samples' spread since the last call."""
-    said = [message for message in caplog.messages if "times as wide as the run's particles" in message]
-    caplog.clear()
-    return said
-
-
-def test_samples_that_spread_unlike_the_run_s_particles_are_told_unless_classes_may_differ(
-    cswf, run, tmp_path, caplog
+def test_samples_that_differ_from_the_run_s_particles_are_told_and_the_files_and_the_report_say_so(
+    run, cswf, tmp_path, caplog
 ):
-    points = made(tmp_path / "points", "condition=none")
-    by_class = Path(shutil.copytree(run, tmp_path / "classes"))
-    cases = ((points, 1), (points, 1.3), (points, 0.7), (points, None), (by_class, 1.3))
-    for folder, wider, count in (*((*case, 300) for case in cases), (points, 1.3, 199)):
-        facts = read_json(folder / "run.json")
-        spread = {} if wider is None else {"spread": facts.pop("spread") / wider}
-        (folder / "run.json").write_text(json.dumps({**facts, **spread}))
-        assert cswf("sample", folder, "--count", str(count), "--device", "cpu").status == 0
-        said = drift(caplog)
-        assert len(said) == (folder is points and wider in (1.3, 0.7) and count >= 200)
-        assert [wider > 1 for _ in said] == ["fewer steps" in each for each in said]
-        if wider is not None:
-            (folder / "run.json").write_text(json.dumps({**facts, "spread": spread["spread"] * wider}))
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    assert cswf("sample", folder, "--count", "300", "--seed", "1", "--device", "cpu").status == 0
+    with np.load(folder / "samples-offline.npz") as arrays:
+        images = arrays["images"]
+        labels = arrays["labels"]
+    for particles, passed in ((images, True), (255 - images, False)):
+        np.savez(folder / "samples.npz", images=particles, labels=labels)
+        caplog.clear()
+        done = cswf("sample", folder, "--count", "300", "--device", "cpu")
+        line = done.out.splitlines()[1]
+        assert line.startswith("compared with the run's 300 particles: spread ")
+        assert [line.endswith(": they differ"), told(caplog)] == [not passed] * 2
+        with np.load(folder / "samples-offline.npz") as arrays:
+            result = json.loads(str(arrays["two_sample_test"]))
+        assert (result["passed"], result["particles"]) == (passed, 300)
+        with Image.open(folder / "samples-offline.png") as picture:
+            assert json.loads(picture.text["two_sample_test"]) == result
+        page = html.unescape((folder / "report.html").read_text())
+        assert f"C{line[1:]}." in page
 
 
-@pytest.mark.parametrize(("count", "cdf", "wider"), [(15, "histogram", False), (1, "sorted", None)])
-def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
-    count, cdf, wider, tmp_path, caplog
+def told(caplog) -> bool:
+    """Return whether there was a warning that samples differ from the run's particles."""
+    return any("new samples differ from the run's particles" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("options", "damage", "reason"),
+    [
+        (("--count", "199"), None, "that takes 200 samples or more"),
+        (("--label", "3", "--count", "200"), None, "50 particles of the samples' classes; there are 4"),
+        (("--count", "200"), b"no archive", "samples.npz cannot be read as .npz"),
+    ],
+)
+def test_samples_that_cannot_be_compared_are_written_without_a_warning(
+    options, damage, reason, run, cswf, tmp_path, caplog
 ):
-    changes = (
-        f"particles.count={count}",
-        f"cdf={cdf}",
-        f"schedule.steps={3 if wider is None else 20}",
-        "schedule.directions=128",
-        "particles.offline=200",
-    )
-    small = [*SMALL[-3:], *changes, "condition=none", "particles.precision=float32"]
-    facts = launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
-    said = drift(caplog)
-    assert len(said) == (wider is not None)
-    if wider is not None:
-        ratio = facts["offline_spread"] / facts["spread"]
-        assert f"spread {ratio:.2f} times" in said[0]
-        assert (ratio > 1) == wider
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    if damage is not None:
+        (folder / "samples.npz").write_bytes(damage)
+    done = cswf("sample", folder, *options, "--out", "a.npz", "--device", "cpu")
+    assert done.out.splitlines()[1].startswith("not compared with the run's particles: ")
+    assert reason in done.out
+    assert not told(caplog)
+    with np.load("a.npz") as arrays:
+        assert str(arrays["two_sample_test"]) == "null"
+
+
+def test_samples_of_vectors_are_compared_only_as_the_data_have_them(cswf):
+    toy = (*SMALL, "particles.count=200", "schedule.steps=1")
+    launch(load_recipe("toy-cswf", toy), RunFolder(Path("toy")), device="cpu")
+    command = ("sample", "toy", "--count", "200", "--device", "cpu", "--out")
+    assert "\ncompared with the run's 200 particles: " in cswf(*command, "a.npz").out
+    assert ": their vector was chosen\n" in cswf(*command, "b.npz", "--vector", "0.3").out
+
+
+@pytest.mark.parametrize(("count", "result"), [(60, False), (15, None)])
+def test_particles_that_are_carried_beside_others_are_compared_with_them(count, result, tmp_path, caplog):
+    changes = (f"particles.count={count}", "schedule.steps=30", "schedule.directions=128")
+    small = [*SMALL[-3:], *changes, "particles.offline=200", "condition=none", "cdf=sorted"]
+    launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
+    with np.load(tmp_path / "run/samples-offline.npz") as arrays:
+        found = json.loads(str(arrays["two_sample_test"]))
+    assert (None if found is None else found["passed"]) is result
+    assert told(caplog) == (result is False)
 
 
 def test_samples_of_a_model_are_left_here_and_replaced_only_by_force(run, cswf):
     command = ("sample", run / "model", "--count", "3", "--device", "cpu", "--quiet")
     assert cswf(*command).status == 0
     assert sorted(path.name for path in Path().iterdir()) == ["samples.npz", "samples.png"]
+    with np.load("samples.npz") as arrays:
+        assert str(arrays["two_sample_test"]) == "null"  # there are no particles to compare with
     before = Path("samples.npz").read_bytes()
     assert cswf.refusal(*command, "--seed", "1") == "samples.npz is there; give another --out, or --force\n"
     assert Path("samples.npz").read_bytes() == before
@@ -171,13 +198,14 @@ def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
 def test_a_path_that_ends_in_a_slash_is_a_folder_of_shards_and_stays_one(run, cswf):
     command = ("sample", run, "--count", "20", "--device", "cpu")
     done = cswf(*command, "--out", "shards/")
-    assert (done.status, done.out) == (0, "20 samples: see shards/manifest.json\n")
+    assert (done.status, done.out.splitlines()[0]) == (0, "20 samples: see shards/manifest.json")
+    assert read_json(Path("shards/manifest.json"))["two_sample_test"] is None
     assert sorted(path.name for path in Path("shards").iterdir()) == [
         "manifest.json", "request.json", "samples-00000.npz",
     ]  # fmt: skip
     assert cswf(*command, "--out", "one.npz", "--quiet").status == 0
     with np.load("shards/samples-00000.npz") as shard, np.load("one.npz") as one:
-        assert sorted(shard.files) == sorted(one.files) == ["images", "labels"]
+        assert sorted(one.files) == sorted([*shard.files, "two_sample_test"])
         assert all((shard[name] == one[name]).all() for name in shard.files)
     assert cswf(*command, "--out", "shards").status == 0  # there is nothing left to do
     refused = cswf.refusal(*command, "--seed", "1", "--out", "shards")
@@ -187,12 +215,14 @@ def test_a_path_that_ends_in_a_slash_is_a_folder_of_shards_and_stays_one(run, cs
 def test_processes_of_torchrun_share_a_folder_of_shards(run, cswf, monkeypatch):
     monkeypatch.setattr("cswf_core.model.shards.SAMPLES_PER_SHARD", 256)
     command = ("sample", run, "--count", "600", "--device", "cpu")
-    for rank, printed in ((1, ""), (0, "600 samples: see shards/manifest.json\n")):
+    for rank, printed in ((1, []), (0, ["600 samples: see shards/manifest.json"])):
         for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2)):
             monkeypatch.setenv(name, str(value))
         done = cswf(*command, "--out", "shards/")
-        assert (done.status, done.out) == (0, printed)
-    assert len(read_json(Path("shards/manifest.json"))["shards"]) == 3
+        assert (done.status, done.out.splitlines()[:1]) == (0, printed)
+    manifest = read_json(Path("shards/manifest.json"))
+    assert len(manifest["shards"]) == 3
+    assert manifest["two_sample_test"]["compared"] > 200  # of the first shard
     assert "give --out FOLDER/, with the slash" in cswf.refusal(*command, "--out", "a.npz")
     monkeypatch.setenv("RANK", "first")
     assert "RANK must be a whole number, got 'first'" in cswf.refusal(*command, "--out", "shards/")
