@@ -252,7 +252,8 @@ class FlowSetup:
         if strata is not None:
             require_every_sample_counts(self.parts, self.settings)
             self.division = Strata.of(strata, particles.share, self.data.share)
-        if self.settings.tables is not None and conditions.labels is not None:
+        divided = strata is not None or (self.condition_length > 0 and conditions.vectors is None)
+        if self.settings.tables is not None and conditions.labels is not None and divided:
             self.table_labels = labels_of_tables(conditions.labels, strata)
             if strata is None and particles.in_blocks:
                 raise RunError(

@@ -3,12 +3,12 @@
 Along a direction, T = F_q⁻¹∘F_p is kept by its displacement T − identity at K = 2J + 1 knots: one at a centre,
 and J on either side, at (j/J)² of the way to where the particles end. So knots lie closer together where most
 particles are. Between two knots the displacement is a line; beyond the last knot on either side, T is constant,
-so that whatever lies there goes where that knot goes. Where particles have labels, each class has a table of its
-own, which spans that class only.
+so that whatever lies there goes where that knot goes. Where particles have labels, each class has a table of
+its own, which spans that class only.
 
 `StepTables` are the tables as a model stores them, in few bits; `Lookup` has their numbers. A run that saves a
-model moves its particles by the stored tables (`TabulatedMaps`), and a saved model has its maps from these alone
-(`saved_maps`). So later steps see the rounding and correct it, and new samples meet the maps of the particles.
+model moves its particles by the stored tables (`TabulatedMaps`), and a saved model has its maps from these
+alone (`saved_maps`). So later steps see the rounding and correct it, and new samples meet the same maps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StepTables:
     spans: Tensor
     """Codes of the lengths from there to the first knot and to the last, and of the longest δ: S×H×3, uint8."""
     levels: Tensor
-    """δ at the knots, as a signed root of its share of the longest: S×H×K of int8 or int16; or two in a byte."""
+    """δ at the knots, as the signed root of its share of the longest: S×H×K, or two of them in a byte."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> StepTables:
         """Return the tables with a change of all tensors, such as to another device."""

@@ -38,7 +38,7 @@ def displaced(rows: Rows, centre: Tensor, reach: Tensor, delta: Tensor, cells: T
         cells: The table of each value: n whole numbers below S; None: there is one.
     """
     values = rows.read()
-    S, H, K = delta.shape
+    _, H, K = delta.shape
     side = K // 2
     below, above = (1 / reach).unbind(dim=2)
     table = torch.zeros(1, dtype=torch.int32, device=centre.device) if cells is None else cells.int()

@@ -123,8 +123,8 @@ class ConditionFacts:
         """Refuse ranges of other vectors than Y, and tables of classes without labels."""
         if len(self.low) != len(self.high) or (self.length and self.low and len(self.low) != self.length):
             raise MisfitError(f"low and high should have {self.length} numbers each")
-        if (self.tables is not None) != ("labels" in self.asks) or self.tables == ():
-            raise MisfitError("a model by class has tables for each class, and no other model has")
+        if self.tables is not None and ("labels" not in self.asks or not self.tables):
+            raise MisfitError("tables are of classes, and there are no labels for them")
 
 
 @attrs.frozen(kw_only=True)

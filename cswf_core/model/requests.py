@@ -122,9 +122,10 @@ def class_number(header: ModelHeader, label: Label) -> int:
     else:
         label = excerpt(label) if isinstance(label, str) else label
         raise RunError(f"there is no class {label!r}{nearest(str(label), classes) or _names(classes)}")
-    if condition.tables is None or number not in condition.tables:
-        able = [classes[own] for own in condition.tables or ()]
-        raise RunError(f"the model has no maps for class {label!r}; it has maps for {', '.join(able)}")
+    there = range(len(classes)) if condition.tables is None else condition.tables
+    if number not in there:
+        able = ", ".join(classes[own] for own in there)
+        raise RunError(f"there is no class {label!r}: the model has maps for {able}")
     return number
 
 

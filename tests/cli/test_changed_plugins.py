@@ -28,7 +28,7 @@ SMALL = (
     "outputs.checkpoint_every=2",
     "outputs.frames=0",
     "model.save=true",
-    "model.knots=8",
+    "model.knots=9",
 )
 
 

@@ -21,7 +21,7 @@ DIGITS = "9" * 5000
 def run(tmp_path_factory) -> Path:
     """A run of two steps that has saved a model, by class."""
     folder = tmp_path_factory.mktemp("numbers") / "run"
-    overrides = [*SMALL, "model.save=true", "model.knots=4", "particles.count=20"]
+    overrides = [*SMALL, "model.save=true", "model.knots=5", "particles.count=20"]
     launch(load_recipe("digits", overrides), RunFolder(folder), device="cpu")
     return folder
 

@@ -48,7 +48,7 @@ def means(data: Dataset) -> torch.Tensor:
 def model(tmp_path_factory):
     """A model of digits by brightness, with the samples of its run."""
     changes = ["condition={use: brightness, amplifier: 30}", "schedule.steps=30", "schedule.directions=100"]
-    changes += ["particles.count=500", "projection=uniform", "model.save=true", "model.knots=16"]
+    changes += ["particles.count=500", "projection=uniform", "model.save=true", "model.knots=17"]
     recipe = load_recipe("digits", changes, plugins_dir=EXAMPLES)
     folder = tmp_path_factory.mktemp("brightness")
     samples = build_flow(recipe, device="cpu", observers=[ModelWriter(folder, recipe)]).run()

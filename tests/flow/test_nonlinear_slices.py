@@ -193,7 +193,7 @@ def test_a_sampler_that_needs_a_matrix_says_which_slices_have_none():
 
 
 def test_a_saved_model_retraces_its_run(tmp_path):
-    changes = [*SMALL, "projection=circular", "particles.count=200", "schedule.steps=5", "model.knots=40"]
+    changes = [*SMALL, "projection=circular", "particles.count=200", "schedule.steps=5", "model.knots=41"]
     recipe = load_recipe("digits", changes, plugins_dir=EXAMPLES)
     samples = build_flow(recipe, device="cpu", observers=[ModelWriter(tmp_path, recipe)]).run()
     again = load_model(tmp_path, plugins_dir=EXAMPLES).retrace(device="cpu")

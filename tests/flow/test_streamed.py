@@ -270,12 +270,19 @@ def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, in_block
 
 def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
     request = TableRequest(knots=9)
-    whole = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
+    for condition in (NoCondition(), Separate()):
+        whole = [state.tables for state in image_flow(count=M, condition=condition, tables=request)]
+        with monkeypatch.context() as patch:
+            stream(patch, flow_particles)
+            streamed = [state.tables for state in image_flow(count=M, condition=condition, tables=request)]
+        for one, other in zip(whole, streamed, strict=True):
+            assert all(map(torch.equal, one.tensors, other.tensors))
+
+
+def test_tables_of_streamed_particles_by_class_are_refused(monkeypatch):
     stream(monkeypatch, flow_particles)
-    streamed = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
-    for one, other in zip(whole, streamed, strict=True):
-        assert torch.equal(one.positions, other.positions)
-        assert torch.equal(one.displacements, other.displacements)
+    with pytest.raises(RunError, match="a model by class needs all particles in the device's memory"):
+        image_flow(count=M, condition=OneHot(), tables=TableRequest(knots=9))
 
 
 def test_samples_of_a_flow_that_is_done_stay_as_they_are_when_it_goes_on(in_blocks):

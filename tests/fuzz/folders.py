@@ -204,7 +204,7 @@ class CheckpointTarget(FolderTarget):
     def build(self) -> None:
         self.recipes: dict[str, Any] = {}
         for kind in ("classes", "whitened"):
-            sections = seeds.recipe(self.folder / "data", kind, model={"save": kind == "whitened", "knots": 4})
+            sections = seeds.recipe(self.folder / "data", kind, model={"save": kind == "whitened", "knots": 5})
             self.recipes[kind] = load_recipe(sections, registry=self.registry)
             seeds.run(self.made / kind, sections, self.registry, stop=3)
             (self.made / kind / "report.html").unlink(missing_ok=True)

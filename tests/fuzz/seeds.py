@@ -28,7 +28,7 @@ BASE: dict[str, Any] = {
     "condition": {"use": "one-hot", "amplifier": 2.0},
     "schedule": {"use": "constant", "steps": 4, "directions": 8, "step_size": 0.2},
     "outputs": {"checkpoint_every": 1, "frames": 0, "snapshots": []},
-    "model": {"save": True, "knots": 4},
+    "model": {"save": True, "knots": 5},
     "evaluate": {"metrics": []},
 }
 

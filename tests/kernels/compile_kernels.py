@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
+from cswf_core.kernels.gpu import boxes, following, histogram, knots, philox, products
 from cswf_core.kernels.sparse import LOW_TILE, TILE
 from cswf_plugins.inception import halves
 from cswf_plugins.inception import kernels as network
@@ -81,15 +81,22 @@ def kernels(shared_memory: int):
         shape = {"d": "i32", "n": "i32"}
         halving = {"x": REAL, "plus": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
         yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
-    for flag, saved in itertools.product((False, True), (HALF, REAL)):
-        outs = {"low_out": REAL, "high_out": REAL, "table": REAL, "H": "i32", "K": "i32"}
-        tables = {"positions": saved, "displacements": saved, "order": LONG if flag else saved, **outs}
-        yield maps._tabulate, tables, {"SORTED": flag, "B": 512, "ROUNDS": 4}
+    for flag, values in itertools.product((False, True), (HALF, REAL)):
+        beside = dict.fromkeys(("groups", "cells"), "*u8" if flag else REAL)
+        numbers = dict.fromkeys(("offsets", "centre", "reach", "delta", "squares"), REAL)
+        sizes = dict.fromkeys(("stride", "n", "group_count", "H"), "i32")
+        forms = {"GROUPED": flag, "CELLS": flag, "SIDE": 6, "BLOCK": 4096}
+        yield knots._displace, {"values": values, **beside, **numbers, **sizes}, forms
     for flag in (False, True):
-        following = {"G": REAL, "S": REAL, "z": REAL, "rank": LONG if flag else REAL, "half": HALF}
+        follows = {"G": REAL, "S": REAL, "z": REAL, "rank": LONG if flag else REAL, "half": HALF}
         sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
-        tiles = {"PLACED": flag, "TM": maps.TILE_COORDINATES, "TN": maps.TILE_SAMPLES, "BK": maps.TILE_TERMS}
-        yield maps._follow, {**following, **sizes}, tiles, 3
+        tiles = {
+            "PLACED": flag,
+            "TM": following.TILE_COORDINATES,
+            "TN": following.TILE_SAMPLES,
+            "BK": following.TILE_TERMS,
+        }
+        yield following._follow, {**follows, **sizes}, tiles, 3
     yield from feature_network_kernels()
 
 

@@ -13,11 +13,11 @@ from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
 from cswf_core.kernels import philox, sparse  # isort: skip
-from cswf_core.flow.transport import LOOKUP_BINS, Lookup
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.gpu import boxes, histogram, maps, products
+from cswf_core.kernels.gpu import boxes, following, histogram, knots, products
 from cswf_core.kernels.gpu.philox import drawn
+from cswf_core.kernels.knots import displaced
 from cswf_core.kernels.rows import Rows
 from cswf_core.kernels.sparse import BOX_WIDTH, LOW_TILE, TILE, WIDEST_TILE, Strips
 
@@ -336,28 +336,22 @@ def test_products_agree_with_dense_ones(rows, problem):
         assert torch.equal(unhalved, moved)
 
 
-@pytest.mark.parametrize(("K", "dtype"), [(2, torch.float16), (12, torch.float32), (17, torch.float16)])
-def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratum(K, dtype):
-    S, H = 3, 5
-    positions = torch.stack([sample(H, K, 1 + i) for i in range(S)]).sort(dim=2).values
-    positions = (positions + torch.arange(K, device=DEVICE) / 4).to(dtype)  # steep lines magnify rounding
-    if K > 2:
-        positions[:, 0, 3:5] = positions[:, 0, 3:4]  # a jump
-        positions[:, 1] = positions[:, 1, :1]  # a single position
-    displacements = torch.stack([sample(H, K, 4 + i, dtype) for i in range(S)])
-    order = torch.tensor([3, 0, 4, 1, 2], device=DEVICE)
-    for chosen in (None, order):
-        found = maps.tabulated(positions, displacements, chosen, LOOKUP_BINS)
-        rows_of = slice(None) if chosen is None else chosen
-        for i in range(S):
-            wanted = Lookup.of(positions[i][rows_of], displacements[i][rows_of], sample(1, 1, 0))
-            low, high, pairs = (part[i] for part in found)
-            assert torch.equal(low, wanted.low)
-            assert torch.equal(high, wanted.high)
-            off = (pairs - wanted.pairs).abs() > 1e-4
-            assert int(off.any(dim=2).sum()) <= 4 * H  # an edge on a jump may be on either side of it
-            smooth = torch.arange(H, device=DEVICE)[rows_of] > 1  # those without a jump
-            torch.testing.assert_close(pairs[smooth], wanted.pairs[smooth], atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_maps_by_knots_are_those_of_plain_pytorch(labels, dtype):
+    S, H, n, K = 3 if labels else 1, 5, 700, 13
+    p = sample(H, n, 1, dtype)
+    centre, delta = sample(S, H, 2), torch.stack([sample(H, K, 4 + i) for i in range(S)])
+    reach = 0.2 + torch.stack([sample(H, 2, 9 + i).abs() for i in range(S)])
+    reach[0, 0] = 2.0**-32
+    cells = (torch.arange(n, device=DEVICE) % S).to(torch.uint8) if labels else None
+    rows = Rows.of(p.float())
+    rows = attrs.evolve(rows, values=p, offsets=sample(H, S, 3) if labels else None, groups=cells)
+    wanted = attrs.evolve(rows, values=p.clone())
+    squares = knots.displaced(rows, centre, reach, delta, cells)
+    expected = displaced(wanted, centre, reach, delta, cells)
+    torch.testing.assert_close(rows.values, wanted.values, atol=2e-3, rtol=2e-3)
+    torch.testing.assert_close(squares, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +364,7 @@ def test_particles_that_follow_a_sum_of_updates_are_those_of_plain_products(chan
     total, z = sample(d, n, 3) / 4, sample(d, n, 1)
     rank = torch.randperm(d, generator=torch.Generator().manual_seed(1)).to(DEVICE) if placed else None
     half = torch.zeros(sparse.padded(d), 256, dtype=torch.float16, device=DEVICE)
-    maps.follow(G, total, z, rank, half)
+    following.follow(G, total, z, rank, half)
     wanted = z + torch.cat([g @ s for g, s in zip(G, total.view(channels, side, n), strict=True)])
     found = half if rank is None else half[rank]
     torch.testing.assert_close(found[:d, :n].float(), wanted, atol=0.02, rtol=0.01)

@@ -17,7 +17,7 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from tests.conftest import installed
 
-SMALL = ("model.save=true", "model.knots=12", "schedule.steps=6", "schedule.directions=128")
+SMALL = ("model.save=true", "model.knots=13", "schedule.steps=6", "schedule.directions=128")
 
 WHITENED = ("coordinates={use: whitened, exponent: 0.8}", "particles.start=gaussian")
 

@@ -36,9 +36,9 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert said["data"]["samples"] == 1797
     assert said["data"]["shape"] == [1, 8, 8]
     assert sum(said["data"]["counts"]) == 1797
-    condition = {"length": 10, "asks": ["labels"], "strata": None, "shared": True, "mask": None}
+    condition = {"length": 10, "asks": ["labels"], "tables": [*range(10)], "shared": True, "mask": None}
     assert said["condition"] == {**condition, "low": [], "high": []}
-    assert said["tables"] == {"knots": 12, "dtype": "float16", "directions": 1.0, "every": 1}
+    assert said["tables"] == {"knots": 13, "bits": 8}
     assert said["steps"] == 6
     on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
     assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
@@ -46,21 +46,21 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert 0 <= said["cost"]["share"] < 1
 
 
-def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(digits_model):
+def test_a_shard_holds_a_table_of_each_direction_and_class_and_numbers_of_steps(digits_model):
     with safe_open(digits_model / SHARD, framework="pt") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
-        "positions": ((6, 1, 128, 12), torch.float16),
-        "displacements": ((6, 1, 128, 12), torch.float16),
+        "centre": ((6, 10, 128), torch.float32),
+        "spans": ((6, 10, 128, 3), torch.uint8),
+        "levels": ((6, 10, 128, 13), torch.int8),
         "eta": ((6,), torch.float64),
         "steps": ((6,), torch.int64),
     }
-    assert (found["positions"].float().diff(dim=3) >= 0).all()
     assert found["steps"].tolist() == list(range(6))
 
 
 def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(cswf_core.model.format, "SHARD_BYTES", 3 * 2 * 40 * 12 * 2)
+    monkeypatch.setattr(cswf_core.model.format, "SHARD_BYTES", 3 * 10 * 40 * (4 + 3 + 13))
     grids = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 4, directions: 40}"
     saving(tmp_path, "digits", grids, "projection={use: locally-connected, patch: 8}").run()
     header = ModelHeader.read(tmp_path / "model.json")

@@ -31,11 +31,10 @@ CASES = {
     "no condition, in a pyramid": ("condition=none", PYRAMID, "projection=conv-stack"),
     "whitened, in a pyramid": ("condition=none", PYRAMID, "projection=conv-stack", *WHITENED),
     "classes apart": ("condition=separate",),
-    "some directions, some steps": ("model.directions=0.4", "model.every=2"),
     "directions kept": ("projection.reuse=2",),
     "entropy": ("schedule.entropy=0.001",),
     "clipped": ("particles.clip=0.9",),
-    "tables in float32": ("model.dtype=float32", PYRAMID, "projection=conv-stack"),
+    "tables of four bits": ("model.bits=4", PYRAMID, "projection=conv-stack"),
 }
 
 

@@ -7,7 +7,7 @@ import torch
 
 import cswf_core.flow.gaussian
 from cswf_core.model import load_model
-from cswf_core.model.format import FITTED, saved_steps
+from cswf_core.model.format import FITTED
 from cswf_core.runs.durable import read_tensors
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
@@ -20,14 +20,14 @@ KINDS = {
     "classes": ("digits",),
     "no condition": ("digits", "condition=none"),
     "grids and patches": ("digits", *PATCHES),
-    "a flow for each class": ("digits", "condition=separate", "particles.count=600", *PATCHES),
+    "a flow for each class": ("digits", "condition=separate", "particles.count=512", *PATCHES),
     "a mask": ("digits", "condition={use: mask, hidden: bottom}", *PATCHES),
     "a mask for each": ("digits", "condition={use: mask, hidden: boxes, masks: each}", *PATCHES),
     "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),
     "a small version": ("digits", "condition={use: super-resolution, size: 4}", *PATCHES),
     "directions used again": ("digits", "projection.reuse=3"),
     "directions kept for all steps": ("digits", "projection.reuse=all", "schedule.step_size=32"),
-    "float64": ("digits", "particles.precision=float64", "model.dtype=float32"),
+    "float64": ("digits", "particles.precision=float64"),
     "directions of the data": ("digits", "projection=data-covariance"),
     "uneven directions": ("digits", "projection={use: high-pass, of: {use: locally-connected, patch: 3}}"),
     "a schedule that stops": (
@@ -79,10 +79,11 @@ ALIKE = (
 @pytest.mark.parametrize("kind", slow_if(ALIKE, KINDS))
 def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     recipe, *overrides = KINDS[kind]
-    flow = saving(tmp_path, recipe, "particles.count=100", *overrides)
+    flow = saving(tmp_path, recipe, "particles.count=256", *overrides)
     samples = flow.run()
     again = load_model(tmp_path).retrace(device="cpu")
-    torch.testing.assert_close(again.x, samples.x, atol=5e-4, rtol=0)
+    gap = float((again.x - samples.x).abs().max())
+    assert gap <= (1e-6 if kind == "a small version" else 0)  # what is seen is a product of other columns there
     for name in ("labels", "vectors", "origin"):
         mine, theirs = getattr(again.conditions, name), getattr(samples.conditions, name)
         assert (mine is None and theirs is None) or torch.equal(mine, theirs)
@@ -93,18 +94,5 @@ def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_
     samples = saving(tmp_path, "digits", "particles.count=100", *WHITENED).run()
     model = load_model(tmp_path)
     assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]
-    torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=5e-4, rtol=0)
+    assert torch.equal(model.retrace(device="cpu").x, samples.x)
     assert torch.isfinite(model.sample(3, device="cpu").x).all()
-
-
-def test_a_model_of_some_directions_and_steps_leads_nearly_there(tmp_path):
-    overrides = ("schedule.steps=70", "schedule.directions=256", "model.directions=0.5", "model.every=10")
-    flow = saving(tmp_path, "digits", *overrides)
-    start = flow.particles.x.clone()
-    samples = flow.run()
-    model = load_model(tmp_path)
-    assert model.header.steps == 52
-    assert next(iter(saved_steps(model.folder, model.header))).tables.positions.shape == (1, 128, 12)
-    end = model.retrace(device="cpu").x
-    missed, travelled = ((end - x).norm(dim=0).mean() for x in (samples.x, start))
-    assert missed < 0.5 * travelled

@@ -35,7 +35,7 @@ PROGRAM = "open('executed', 'w').close()  # a stranger's program"
 """What would be run; that it was could be seen by a file."""
 
 SMALL = (
-    "model={save: true, knots: 12}",
+    "model={save: true, knots: 13}",
     "particles.count=6",
     "schedule={use: constant, steps: 4, directions: 64}",
     "outputs={frames: 2, checkpoint_every: 2}",

@@ -87,7 +87,7 @@ class Watch:
         if state.total_step % 3 == 1:
             self.digests.append(flow.samples(self.some).x)
         if state.tables is not None:
-            self.digests += [state.tables.positions, state.tables.displacements]
+            self.digests += [*state.tables.tensors]
 
 
 def ended(flow, ranks=None):

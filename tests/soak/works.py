@@ -17,7 +17,7 @@ Arguments = tuple[str, ...]
 CPU = ("--device", "cpu")
 TINY = (
     *("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "schedule.steps=40"),
-    *("data.classes=[0, 1]", "outputs.checkpoint_every=5", "model.knots=16", "evaluate.metrics=[]"),
+    *("data.classes=[0, 1]", "outputs.checkpoint_every=5", "model.knots=17", "evaluate.metrics=[]"),
 )
 SAVING = ("digits", *TINY, "outputs.frames=0", "model.save=true")
 FILMED = ("digits", *TINY, "outputs.frames=8", "evaluate.metrics=[sliced-wasserstein]", "particles.offline=5")

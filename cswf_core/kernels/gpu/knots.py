@@ -60,10 +60,9 @@ def _displace(
             v += tl.load(offsets + h * group_count + group)
         if CELLS:
             table = tl.load(cells + i, mask=inside, other=0).to(tl.int32) * H + h
-            middle = tl.load(centre + table)
-            below = tl.load(reach + 2 * table)
-            above = tl.load(reach + 2 * table + 1)
-            d = _delta(v, middle, below, above, delta + table * K, SIDE)
+            centre_of = tl.load(centre + table)
+            ends = reach + 2 * table
+            d = _delta(v, centre_of, tl.load(ends), tl.load(ends + 1), delta + table * K, SIDE)
         else:
             d = _delta(v, middle, below, above, delta + h * K, SIDE)
         d = tl.where(inside, d, 0.0)
@@ -79,11 +78,11 @@ def displaced(rows: Rows, centre: Tensor, reach: Tensor, delta: Tensor, cells: T
     grouped = rows.offsets is not None
     offsets = rows.offsets.contiguous() if grouped else centre
     squares = torch.empty(H, dtype=torch.float32, device=values.device)
+    nothing = centre
     _displace[(H,)](
-        values, values.stride(0), n, rows.groups if grouped else centre, offsets, offsets.shape[1],
-        centre if cells is None else cells, centre.contiguous(), reach.contiguous(), delta.contiguous(), squares,
-        H,
-        grouped, cells is not None, delta.shape[-1] // 2,
+        values, values.stride(0), n, rows.groups if grouped else nothing, offsets, offsets.shape[1],
+        nothing if cells is None else cells, centre.contiguous(), reach.contiguous(), delta.contiguous(),
+        squares, H, grouped, cells is not None, delta.shape[-1] // 2,
         max(32 * WARPS, min(VALUES_AT_A_TIME, triton.next_power_of_2(n))), num_warps=WARPS,
     )  # fmt: skip
     return squares
