@@ -288,7 +288,7 @@ def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_
     recipe = (*SMALL, "schedule.steps=3", "coordinates=whitened", "particles.start=gaussian")
     cswf.output("run", "digits", *recipe, "--out", tmp_path, "--device", "cpu", "--quiet")
     said = cswf.output("inspect", tmp_path, "--check")
-    assert "format 4)" in said
+    assert "format 5)" in said
     assert "MB in 1 shards and fitted.safetensors" in said
     assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
     assert "checked: plugins draw the directions of the run" in said
