@@ -97,10 +97,10 @@ class Exemplars(ProjectionWrapper):
             shape = (len(filters), space.shape[0], side, side)
             filters = faded(filters.view(shape), self.power).flatten(1)
         squares = filters.square().sum(dim=1, dtype=torch.float64).cpu()
-        kept = unit(filters[in_proportion(squares, self.pieces).to(z.device)])
+        halves = unit(filters[in_proportion(squares, self.pieces).to(z.device)]).half()
         different = min(self.pieces, z.shape[1] if whole else len(cut))
         share = self.share * min(1.0, different / cut.shape[1])
-        return self._filters(of, kept.half(), share, side, z)
+        return self._filters(of, halves, share, side, z)
 
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> ProjectionWrapper:
         """Return a sampler with the filters that were kept, and the other one made again."""
@@ -110,12 +110,12 @@ class Exemplars(ProjectionWrapper):
         return self._filters(of, tensors["filters"], float(tensors["share"]), side, like)
 
     def _filters(
-        self, of: ProjectionSampler, kept: Tensor, share: float, side: int | None, like: Tensor
+        self, of: ProjectionSampler, halves: Tensor, share: float, side: int | None, like: Tensor
     ) -> ProjectionWrapper:
-        """Return a sampler with these filters, PIECES × C·S² in float16."""
-        filters = unit(kept.to(like))
+        """Return a sampler with filters that are in float16, PIECES × C·S²."""
+        filters = unit(halves.to(like))
         return _ExemplarFilters(
-            of=of, share=share, kept=kept, filters=filters, side=side, dilation=self.dilation
+            of=of, share=share, halves=halves, filters=filters, side=side, dilation=self.dilation
         )
 
 
@@ -149,7 +149,7 @@ class _ExemplarFilters(ProjectionWrapper):
     """Filters Σ^(−½) (piece − mean), and those of another sampler behind them."""
 
     share: float
-    kept: Tensor
+    halves: Tensor
     """The filters in float16: PIECES × C·S²."""
     filters: Tensor
     """The same of unit length, in the numbers of the flow."""
@@ -160,7 +160,7 @@ class _ExemplarFilters(ProjectionWrapper):
     def tensors(self) -> dict[str, Tensor]:
         """Return the filters and their share, and what the other sampler has taken from the data."""
         share = torch.tensor(self.share, dtype=torch.float64)
-        return {"filters": self.kept, "share": share, **super().tensors()}
+        return {"filters": self.halves, "share": share, **super().tensors()}
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length, those of the data first: count × C·H·W."""
