@@ -35,7 +35,7 @@ OVERRIDES = (*WHITENED, GRIDS, PIECES, "condition=none", "particles.count=200")
 def run(tmp_path_factory) -> tuple[Flow, Tensor, Path]:
     """A flow along pieces of the data, where the particles it carries along began, and the model's folder."""
     folder = tmp_path_factory.mktemp("pieces")
-    flow = saving(folder, "digits", *OVERRIDES, "particles.offline=20", "model.dtype=float32")
+    flow = saving(folder, "digits", *OVERRIDES, "particles.offline=20")
     before = flow.offline_samples().x
     flow.run()
     return flow, before, folder
