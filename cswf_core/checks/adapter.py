@@ -134,6 +134,12 @@ class Adapter:
                 raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
         return rows
 
+    def _named(self, value: object, method: str) -> dict[str, Tensor]:
+        """Return `value` if it is tensors by name."""
+        if not isinstance(value, dict) or not all(isinstance(part, Tensor) for part in value.values()):
+            raise self._fault(method, "tensors by name", type(value).__name__)
+        return value
+
     def _whole(self, value: object, method: str, least: int) -> int:
         """Return `value` if it is a whole number of `least` or more."""
         if not isinstance(value, int) or value < least:

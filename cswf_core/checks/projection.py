@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -32,6 +32,22 @@ def samplers_inside(value: object) -> Iterator[ProjectionSampler]:
             yield each
         elif isinstance(each, (list, tuple)):
             yield from samplers_inside(each)
+
+
+def all_samplers(plugin: ProjectionSampler) -> Iterator[tuple[ProjectionSampler, ProjectionSampler]]:
+    """Yield each sampler inside another one, at any depth, behind the one around it."""
+    for inner in samplers_inside(plugin):
+        yield plugin, inner
+        yield from all_samplers(inner)
+
+
+def lacks_of_tensors(plugin: ProjectionSampler) -> bool:
+    """Return whether a sampler looks at the data by a `fitted` that comes without an `of_tensors`."""
+
+    def definer(method: str) -> type:
+        return next(base for base in type(plugin).__mro__ if method in vars(base))
+
+    return plugin.sees_data and not issubclass(definer("of_tensors"), definer("fitted"))
 
 
 class CheckedSampler(Adapter, ProjectionSampler):
@@ -143,6 +159,30 @@ class CheckedSampler(Adapter, ProjectionSampler):
         """Return the sampler that has seen the data, z (d_k×N), checked too."""
         return self._another(self._call("fitted", space, z), "fitted")
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the sampler has taken from the data, on the CPU."""
+        named = self._named(self._call("tensors"), "tensors")
+        return {name: part.detach().cpu() for name, part in named.items()}
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> CheckedSampler:
+        """Return the sampler whose tensors these are, checked too."""
+        return self._another(self._call("of_tensors", space, tensors, like), "of_tensors")
+
+    @property
+    def lacking(self) -> ProjectionSampler | None:
+        """The sampler, this or one inside it, that looks at the data without an `of_tensors`; None: none."""
+        inside = (inner for _, inner in all_samplers(self.plugin))
+        return next(filter(lacks_of_tensors, (self.plugin, *inside)), None)
+
+    def refuse_lacking(self) -> None:
+        """Raise `PluginError` if a saved model could not draw these directions without the data."""
+        lacking = self.lacking
+        if lacking is not None:
+            raise PluginError(
+                f"{self.owner}: {type(lacking).__name__} looks at the data, and a saved model (model.save) has "
+                "only what its `tensors` returns: write `tensors` and `of_tensors`, or save no model"
+            )
+
     def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> CheckedSampler:
         """Return the sampler that has seen particles and data of a step (d_k×n each), checked too."""
         return self._another(self._call("adapted", space, particles, data, draw), "adapted")
@@ -169,17 +209,13 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def refuse_unseeing(self) -> None:
         """Raise `PluginError` if a sampler inside follows the particles, and the one around it does not."""
-        around: list[ProjectionSampler] = [self.plugin]
-        while around:
-            outer = around.pop()
-            for inner in samplers_inside(outer):
-                if inner.adapts and not outer.adapts:
-                    raise PluginError(
-                        f"{self.owner}: {type(outer).__name__} has inside it {type(inner).__name__}, which "
-                        "follows the particles, and does not show it these: put the one that follows them "
-                        "outside"
-                    )
-                around.append(inner)
+        for outer, inner in all_samplers(self.plugin):
+            if inner.adapts and not outer.adapts:
+                raise PluginError(
+                    f"{self.owner}: {type(outer).__name__} has inside it {type(inner).__name__}, which "
+                    "follows the particles, and does not show it these: put the one that follows them "
+                    "outside"
+                )
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""

@@ -104,9 +104,8 @@ class CheckedCoordinates(Adapter, Coordinates):
     def tensors_of(self, W: LinearMap, space: Space, like: Tensor) -> dict[str, Tensor]:
         """Return all that W was made of, if the same map can be made of it again."""
         with calling(self.owner, "tensors"):
-            tensors = W.tensors()
-        if not isinstance(tensors, dict) or not all(isinstance(part, Tensor) for part in tensors.values()):
-            raise self._fault("tensors", "tensors by name", type(tensors).__name__)
+            answer = W.tensors()
+        tensors = self._named(answer, "tensors")
         again = self.of_tensors(space, tensors, like)
         x = Key(0, "coordinates").open(like.device, like.dtype).normal(space.dimension, 16)
         with calling(self.owner, "enter"):

@@ -307,10 +307,20 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
         pass  # what does not fit the header is refused
     if as_json:
         return
-    more = "" if header.fitted is None else f" and {header.fitted.file}"
-    say(f"checked: all {len(header.shards)} shards{more} are as they were written")
+    say(f"checked: all {_files(header)} are as they were written")
     if header.complete:
         say("checked: plugins draw the directions of the run")
+
+
+def _files(header: ModelHeader) -> str:
+    """Return the files beside the header: `3 shards, 2 files of filters and fitted.safetensors`."""
+    parts = [f"{len(header.shards)} shards"]
+    if header.filters:
+        parts.append(f"{len(header.filters)} files of filters")
+    if header.fitted is not None:
+        parts.append(header.fitted.file)
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
@@ -326,7 +336,6 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
     directions = sorted({stage.directions for stage in stages})
     span = f"{directions[0]:,}" if len(directions) == 1 else f"{directions[0]:,} to {directions[-1]:,}"
     classes = "" if header.condition.tables is None else " for each class"
-    more = "" if header.fitted is None else f" and {header.fitted.file}"
     return {
         "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
         "complete": "yes" if header.complete else "no: its run was stopped, `cswf resume` goes on with it",
@@ -334,7 +343,7 @@ def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
         "condition": f"{_plugin(header, 'condition')}: {requests}",
         "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
         "tables": f"of {saved:,} steps, {tables.knots} knots of {tables.bits} bits{classes}",
-        "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards{more}",
+        "size": f"{cost.bytes / 1e6:,.1f} MB in {_files(header)}",
         "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
         "try": command,
     }

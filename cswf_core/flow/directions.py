@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from math import prod
 
@@ -234,31 +234,42 @@ class DirectionSampler:
     """l."""
     like: Tensor
     """A tensor on the device, and of the type, of the directions' numbers."""
-    together: int = attrs.field(init=False)
-    """Directions that are drawn as one."""
+    tensors: Mapping[str, Tensor] | None = None
+    """What the projection has fitted to the data, on the CPU; None: nothing that could be saved."""
     dense: bool = attrs.field(default=False, init=False)
     """Whether directions are taken as dense: they are, or skipping their zeros does not pay."""
     forms: set[tuple[bool, bool]] = attrs.field(factory=set, init=False)
     """Whether directions have weights, and whether they are nonlinear, as they have come so far."""
 
-    def __attrs_post_init__(self) -> None:
-        self.together = self.sampler.together(self.coordinates.space)
-
     @classmethod
     def of_stage(
-        cls,
-        stage: Stage,
-        coordinates: StageCoordinates,
-        parts: Parts,
-        length: int,
-        data_x: Callable[[], Tensor],
-        like: Tensor,
+        cls, stage: Stage, coordinates: StageCoordinates, parts: Parts, length: int, like: Tensor
     ) -> DirectionSampler:
-        """Return the sampler of a stage; its projection may look at all data (d×N) first."""
+        """Return the sampler of a stage; one that looks at the data is to be `fitted` or `restored` first."""
         sampler = parts.projection.of_stage(stage).conditioned(Space((length,)))
-        if sampler.sees_data:
-            sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x()))
         return cls(stage, coordinates, sampler, parts.condition, length, like)
+
+    def fitted(self, data_x: Callable[[], Tensor]) -> DirectionSampler:
+        """Return the sampler whose projection has looked at all data (d×N), if it wants to.
+
+        Its directions come from the very tensors that a model saves.
+        """
+        if not self.sampler.sees_data:
+            return self
+        sampler = self.sampler.fitted(self.coordinates.space, self.coordinates.enter_data(data_x()))
+        if self.sampler.lacking is None:
+            return self.restored(sampler.tensors())
+        return attrs.evolve(self, sampler=sampler)
+
+    def restored(self, tensors: Mapping[str, Tensor]) -> DirectionSampler:
+        """Return the sampler whose projection is made again of what it has fitted to the data."""
+        sampler = self.sampler.of_tensors(self.coordinates.space, tensors, self.like)
+        return attrs.evolve(self, sampler=sampler, tensors=tensors)
+
+    @property
+    def together(self) -> int:
+        """Directions that are drawn as one."""
+        return self.sampler.together(self.coordinates.space)
 
     def batches(self, seed: int, stage: int, step: int, *, check: bool) -> Iterator[Directions]:
         """Yield the H directions of a step, batch by batch; `check` checks numbers and not only shapes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
@@ -170,6 +170,7 @@ class Flow:
             numerics={} if stepper is None else stepper.numerics(),
             share=self.particles.share,
             fingerprints=dict(self.fingerprints),
+            filters={} if stepper is None else dict(self.filters or {}),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -187,7 +188,7 @@ class Flow:
         self.budget = self._new_budget()
         self._stepper = None
         if at.step:
-            self._stepper = self._enter(self.stages[at.stage])
+            self._stepper = self._enter(self.stages[at.stage], snapshot.filters or None)
             with self.working():
                 self.particles.restore(snapshot.z, snapshot.sum)
                 self._stepper.adopt(snapshot.numerics)
@@ -220,13 +221,13 @@ class Flow:
         self.finished = True
         self.notify("after_run")
 
-    def _enter(self, stage: Stage) -> Stepper:
-        """Enter a stage and return its stepper."""
+    def _enter(self, stage: Stage, filters: Mapping[str, Tensor] | None = None) -> Stepper:
+        """Enter a stage and return its stepper; `filters` are what its projection has fitted before."""
         seed = self.settings.seed
         index = self.position.stage
         number = index % len(self.setup.round)
         with self.working():
-            sampler = self.setup.sampler(stage)
+            sampler = self.setup.sampler(stage, filters)
             self.particles.enter(sampler.coordinates)
             self._finite.crossed(self.particles, sampler, index, "on entering")
             known = self.fingerprints.get(number)
@@ -368,6 +369,11 @@ class Flow:
     def count(self) -> int:
         """M: all particles but those of `settings.offline`."""
         return self.particles.share.total - self.settings.offline
+
+    @property
+    def filters(self) -> Mapping[str, Tensor] | None:
+        """What the projection has fitted to the data for the stage that the flow is in; None: nothing."""
+        return None if self._stepper is None else self._stepper.setup.sampler.tensors
 
     @property
     def rounds(self) -> int:

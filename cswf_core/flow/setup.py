@@ -6,7 +6,7 @@ they begin, and plugins and settings that cannot work together are refused. `Flo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -265,8 +265,11 @@ class FlowSetup:
         require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)
         return particles, conditions
 
-    def sampler(self, stage: Stage) -> DirectionSampler:
-        """Return what draws a stage's directions, in coordinates of its own."""
+    def sampler(self, stage: Stage, fitted: Mapping[str, Tensor] | None = None) -> DirectionSampler:
+        """Return what draws a stage's directions, in coordinates of its own.
+
+        `fitted` is what the projection has fitted to the data before; None: it is fitted now.
+        """
         coordinates = StageCoordinates(
             self.data.all.space,
             self.own_observation,
@@ -276,9 +279,8 @@ class FlowSetup:
             W=self.W,
             free=self.free,
         )
-        return DirectionSampler.of_stage(
-            stage, coordinates, self.parts, self.condition_length, self.data.sample_x, self.like
-        )
+        sampler = DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, self.like)
+        return sampler.fitted(self.data.sample_x) if fitted is None else sampler.restored(fitted)
 
     def restored(self, snapshot: Snapshot, share: Share, conditions: Conditions) -> Particles:
         """Return this rank's share of the particles, of which the snapshot is; `conditions` are Y of all."""

@@ -17,6 +17,9 @@ from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import Conditions, Stage
 from cswf_core.ranks import Share
 
+FILTERS = "filters/"
+"""Beginning of the names of `Snapshot.filters` in a file."""
+
 
 @attrs.frozen(eq=False)
 class State:
@@ -113,10 +116,13 @@ class Snapshot:
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
     fingerprints: dict[int, str | None] = attrs.field(factory=dict)
     """Those of the directions of each stage of a round, as far as they have been drawn."""
+    filters: dict[str, Tensor] = attrs.field(factory=dict)
+    """Inside a stage, what its projection has fitted to the data; empty: nothing."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, for a file."""
         named = {"x": self.x, "z": self.z, "sum": self.sum, **attrs.asdict(self.conditions)}
+        named |= {f"{FILTERS}{name}": tensor for name, tensor in self.filters.items()}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def facts(self) -> dict[str, Any]:
@@ -147,6 +153,7 @@ class Snapshot:
             numerics=known.habits,
             share=Share(0, n, n) if known.share is None else known.share,
             fingerprints={int(stage): text for stage, text in known.directions.items()},
+            filters={name.removeprefix(FILTERS): tensors[name] for name in tensors if name.startswith(FILTERS)},
         )
 
     def check(self, share: Share, like: Tensor, own: Conditions) -> None:

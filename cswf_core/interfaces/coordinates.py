@@ -56,6 +56,7 @@ class Coordinates(Contract):
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return the map that `LinearMap.tensors` was asked of, on the device and in the numbers of `like`.
 
+        There it is the same to the bit: `fit` computes W from the tensors as they are returned, rounded.
         Saved models have these tensors in place of the data; learning online needs W in float64.
         """
         del space, tensors, like

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces.contract import Contract, parameter
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
@@ -229,6 +230,29 @@ class ProjectionSampler(Contract):
         del space, z
         return self
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that `fitted` has taken from the data, by name, for saved models; see `of_tensors`.
+
+        The engine asks the sampler that `fitted` has returned.
+        """
+        return {}
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> ProjectionSampler:
+        """Return the sampler that `fitted` returned, made of its `tensors`, on the device and in the numbers of
+        `like`. It draws the same directions to the bit.
+
+        The engine calls this in the place of `fitted` when a model is sampled, and after `fitted` in the run
+        itself, so that both draw directions from the same numbers. Tensors are on the CPU. Samplers with
+        `sees_data` that do not override it cannot be saved in models (`model.save`).
+        """
+        del space, tensors, like
+        if self.sees_data:
+            raise PluginError(
+                f"{type(self).__name__} looks at the data and has no of_tensors, which makes it again of its "
+                "tensors: write both"
+            )
+        return self
+
     def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
         """Return the sampler for one step, made from particles and data in the stage's coordinates.
 
@@ -287,6 +311,15 @@ class ProjectionWrapper(ProjectionSampler):
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Let the other one see the data (d_k×N)."""
         return attrs.evolve(self, of=self.of.fitted(space, z))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the other one has taken from the data, as `of/…`."""
+        return {f"of/{name}": part for name, part in self.of.tensors().items()}
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> ProjectionWrapper:
+        """Let the other one be made again of what it has taken from the data."""
+        inner = {name.removeprefix("of/"): tensors[name] for name in tensors if name.startswith("of/")}
+        return attrs.evolve(self, of=self.of.of_tensors(space, inner, like))
 
     def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
         """Let the other one see particles and data of a step."""

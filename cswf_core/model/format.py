@@ -49,7 +49,7 @@ HEADER = "model.json"
 FITTED = "fitted.safetensors"
 """Name of the file with what was fitted to the data besides the maps, which only some models have."""
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The format that is written, and the only one that is read."""
 
 LARGEST_DIMENSION = 1 << 28
@@ -92,8 +92,6 @@ class DataFacts:
     bin_width: Amount
     """Distance between two grey levels; 0 for continuous data."""
     streamed: bool
-    looked_at: Size | None
-    """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse counts of other classes."""
@@ -167,6 +165,13 @@ class TableShard(FileEntry):
 
 
 @attrs.frozen(kw_only=True)
+class FiltersFile(FileEntry):
+    """One file of what the projection has fitted to the data for a stage."""
+
+    stage: Count
+
+
+@attrs.frozen(kw_only=True)
 class Cost:
     """What saving cost."""
 
@@ -182,7 +187,7 @@ class Cost:
 class ModelHeader:
     """The content of `model.json`."""
 
-    format: Literal[4]
+    format: Literal[5]
     cswf: str
     """Version that wrote it."""
     name: str
@@ -200,6 +205,7 @@ class ModelHeader:
     cost: Cost
     shards: tuple[TableShard, ...]
     fitted: FileEntry | None
+    filters: tuple[FiltersFile, ...]
     plugins: tuple[PluginRecord, ...]
 
     def __attrs_post_init__(self) -> None:
@@ -227,6 +233,9 @@ class ModelHeader:
             raise MisfitError("it is complete, and has no steps")
         if saved.total() != self.steps:
             raise MisfitError(f"the shards do not have {self.steps} steps together")
+        filtered = [entry.stage for entry in self.filters]
+        if filtered != sorted(set(filtered)) or (filtered and filtered[-1] >= len(self.stages)):
+            raise MisfitError(f"filters should be in the order of the {len(self.stages)} stages")
         names = [entry.file for entry in self.files]
         if len(set(names)) < len(names) or HEADER in names:
             raise MisfitError("a file is listed twice")
@@ -239,7 +248,8 @@ class ModelHeader:
     @property
     def files(self) -> tuple[FileEntry, ...]:
         """All files of the model but the header."""
-        return self.shards if self.fitted is None else (self.fitted, *self.shards)
+        fitted = () if self.fitted is None else (self.fitted,)
+        return (*fitted, *self.filters, *self.shards)
 
     def text(self) -> str:
         """Return the header as JSON, with a checksum of itself."""
@@ -445,3 +455,24 @@ def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:
     tensors = {f"{part}/{name}": own[name].clone() for part, own in parts.items() for name in own}
     write_tensors(path, tensors, {"parts": [*parts]})
     return FileEntry.of(path)
+
+
+def filters_file(folder: Path, stage: int) -> Path:
+    """Return the path of what the projection has fitted to the data for a stage."""
+    return folder / f"filters-{stage:02}.safetensors"
+
+
+def write_filters(folder: Path, stage: int, tensors: Mapping[str, Tensor]) -> FiltersFile:
+    """Write what the projection has fitted to the data for a stage, durably; return its entry in the header."""
+    path = filters_file(folder, stage)
+    write_tensors(path, {name: part.clone() for name, part in tensors.items()})
+    return FiltersFile.of(path, stage=stage)
+
+
+def read_filters(folder: Path, header: ModelHeader, stage: int) -> dict[str, Tensor]:
+    """Return what the projection has fitted to the data for a stage; raise `RunError` if it is not there."""
+    for entry in header.filters:
+        if entry.stage == stage:
+            return read_tensors(folder / entry.file)[0]
+    name = header.stages[stage].name or stage
+    raise RunError(f"{folder / HEADER} lacks what the projection has fitted to the data for stage {name}")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, RunError
-from cswf_core.flow.particles import balanced
 from cswf_core.flow.setup import Beginning, originals
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
@@ -276,17 +275,6 @@ class Model:
                 f"the schedule of '{self.header.name}' plans other stages than those of the model: schedule "
                 f"'{recipe.schedule.name}' has changed since, or {self.folder / HEADER} is damaged"
             )
-        if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
-            data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
-            target = balanced(data, recipe.condition.checked, recipe.seed)
-            looked_at = self.header.data.looked_at
-            few = target if looked_at is None else target.spread(looked_at)
-            if looked_at is not None and len(few) < looked_at:
-                raise RunError(
-                    f"projection '{recipe.projection.name}' has looked at {looked_at:,} data, and memory holds "
-                    f"{len(few):,} here: allow more (--memory-limit), or take a larger machine"
-                )
-            flow.like = few.x.to(flow.like)
         return flow
 
     def _columns(self, mask: Tensor, images: int) -> Tensor:

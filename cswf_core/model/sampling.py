@@ -35,7 +35,7 @@ from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels import gpu
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, is_finite
 from cswf_core.kernels.memory import total_memory
-from cswf_core.model.format import Fitted, ModelHeader, SavedStep, saved_steps
+from cswf_core.model.format import Fitted, ModelHeader, SavedStep, read_filters, saved_steps
 from cswf_core.model.requests import SampleRequest, of_columns
 from cswf_core.model.stage import SavedStage, exact_steps
 from cswf_core.ranks import Ranks, Share
@@ -70,7 +70,7 @@ class SavedFlow:
         self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
         self.draws = Draws(self.settings.reuse, None if recipe.online is None else recipe.online.sets)
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
-        """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
+        """No samples, on the device and in the numbers of the flow: d×0."""
         self.fitted = Fitted()
         if header.fitted is not None:
             self.fitted = Fitted.read(folder / header.fitted.file, self.parts, self.space, self.like)
@@ -243,7 +243,9 @@ class SavedFlow:
             group.particles.enter(coordinates(group.observation))
         own = coordinates(groups[0].observation if groups else None)
         facts = self.header.condition
-        sampler = DirectionSampler.of_stage(stage, own, self.parts, facts.length, lambda: self.like, self.like)
+        sampler = DirectionSampler.of_stage(stage, own, self.parts, facts.length, self.like)
+        if sampler.sampler.sees_data:
+            sampler = sampler.restored(read_filters(self.folder, self.header, number))
         if number not in self._forms:
             recognise(sampler, self.settings.seed, number, self.header.stages[number].fingerprint, Ranks())
             self._forms[number] = sampler.forms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,18 @@ from cswf_core.model.format import (
     ConditionKind,
     Cost,
     DataFacts,
+    FiltersFile,
     ModelHeader,
     SavedStep,
     StageFacts,
     TableFacts,
     TableShard,
+    filters_file,
     pack_mask,
     read_shard,
     shard_file,
     steps_per_shard,
+    write_filters,
     write_fitted,
     write_shard,
 )
@@ -42,13 +46,14 @@ from cswf_core.runs.durable import FileEntry, make_folder, refuse_changed, remov
 from cswf_core.runs.record import versions
 
 REMEMBERED = {
+    "filters": TensorForm(torch.uint8, (None, 32)),
     "closed": TensorForm(torch.uint8, (None, 32)),
     "tail": TensorForm(torch.int64, (1,)),
     "tail_sha256": TensorForm(torch.uint8, (32,)),
     "seconds": TensorForm(torch.float64, (1,)),
     "total": TensorForm(torch.float64, (1,)),
 }
-"""What a checkpoint has of a model: SHA-256 of its shards, and how many steps of the open one, with theirs."""
+"""What a checkpoint has of a model: SHA-256 of filters and shards, and those of the open shard's steps."""
 
 
 class ModelWriter:
@@ -68,6 +73,8 @@ class ModelWriter:
         self._facts: dict[str, Any] = {}
         """What the header says about the flow; empty until that begins."""
         self._fitted: FileEntry | None = None
+        self._filters: dict[int, FiltersFile] = {}
+        """What the projection has fitted to the data, by stage."""
         self._full: list[TableShard] = []
         self._open: list[SavedStep] = []
         """Steps of the shard that is not yet complete."""
@@ -76,7 +83,7 @@ class ModelWriter:
 
     @hookimpl
     def before_stage(self, flow: Flow) -> None:
-        """Write the header of a model that is not complete."""
+        """Write what was fitted to the data, and the header of a model that is not complete."""
         self._describe(flow, complete=False)
 
     @hookimpl
@@ -112,9 +119,11 @@ class ModelWriter:
     def keep(self) -> dict[str, Tensor]:
         """Write the open shard and the header; return the shards' checksums, for a checkpoint."""
         self._write_header([*self._full, self._write_open()] if self._open else self._full)
-        digests = b"".join(bytes.fromhex(shard.sha256) for shard in self._full)
         return {
-            "closed": torch.tensor(list(digests), dtype=torch.uint8).reshape(-1, 32),
+            "filters": _digests(
+                [self._filters.get(stage) for stage in range(max(self._filters, default=-1) + 1)]
+            ),
+            "closed": _digests(self._full),
             "tail": torch.tensor([len(self._open)]),
             "tail_sha256": torch.tensor(list(_digest(self._open)), dtype=torch.uint8),
             "seconds": torch.tensor([self._saving_seconds], dtype=torch.float64),
@@ -129,9 +138,14 @@ class ModelWriter:
         self._forget()
         if state:
             require_forms(state, REMEMBERED, f"the checkpoint of step {total_step:,}")
+            for stage, row in enumerate(state["filters"]):
+                if bool(row.any()):
+                    path = filters_file(self.folder, stage)
+                    refuse_changed(path, _hexadecimal(row))
+                    self._filters[stage] = FiltersFile.of(path, stage=stage)
             for number, row in enumerate(state["closed"]):
                 path = shard_file(self.folder, number)
-                sha256 = bytes(row.tolist()).hex()
+                sha256 = _hexadecimal(row)
                 refuse_changed(path, sha256)
                 steps = read_shard(path)
                 facts = {"bytes": path.stat().st_size, "stage": steps[0].stage, "steps": len(steps)}
@@ -148,7 +162,9 @@ class ModelWriter:
         if self.folder.is_dir():
             remove_parts(self.folder)
             own = {shard_file(self.folder, number) for number in range(len(self._full) + bool(self._open))}
-            later = set(self.folder.glob("tables-*.safetensors")) - own
+            own |= {filters_file(self.folder, stage) for stage in self._filters}
+            there = (self.folder.glob(f"{kind}-*.safetensors") for kind in ("tables", "filters"))
+            later = set(chain.from_iterable(there)) - own
             for path in (*later, self.folder / HEADER, self.folder / FITTED):  # these two are written again
                 path.unlink(missing_ok=True)
 
@@ -165,16 +181,23 @@ class ModelWriter:
 
     def _write_header(self, shards: Sequence[TableShard]) -> None:
         """Write the header of a model that has some shards on the disk."""
-        entries = shards if self._fitted is None else [self._fitted, *shards]
+        filters = tuple(self._filters.values())
+        fitted = () if self._fitted is None else (self._fitted,)
         cost = Cost(
-            bytes=sum(entry.bytes for entry in entries),
+            bytes=sum(entry.bytes for entry in (*fitted, *filters, *shards)),
             seconds=round(self._saving_seconds, 3),
             share=round(self._saving_seconds / self._step_seconds, 4) if self._step_seconds else 0.0,
         )
         steps = sum(shard.steps for shard in shards)
         try:
             header = ModelHeader(
-                format=FORMAT, steps=steps, cost=cost, shards=tuple(shards), fitted=self._fitted, **self._facts
+                format=FORMAT,
+                steps=steps,
+                cost=cost,
+                shards=tuple(shards),
+                fitted=self._fitted,
+                filters=filters,
+                **self._facts,
             )
         except MisfitError as error:
             raise RunError(f"no model can be saved of this flow: {error}") from None
@@ -182,14 +205,19 @@ class ModelWriter:
         write_durably(self.folder / HEADER, header.text())
 
     def _describe(self, flow: Flow, *, complete: bool) -> None:
-        """Write the header with a flow's facts; the first time, write what it has fitted to its data, too."""
+        """Write what a flow has fitted to its data and is not written yet, and the header with its facts."""
         if flow.rounds > 1 or len(flow.cohorts) > 1:
             raise RunError("a model's maps are of one round, to data that are all there from the start")
         if self.data_digest is None:
             self.data_digest = flow.data.digest()
         if not self._facts:
+            for stage in flow.stages:
+                flow.parts.projection.of_stage(stage).refuse_lacking()
             make_folder(self.folder)
             self._fitted = write_fitted(self.folder, flow)
+        if flow.filters is not None:
+            stage_index = flow.position.stage
+            self._filters[stage_index] = write_filters(self.folder, stage_index, flow.filters)
         model = self.recipe.model
         self._facts = {
             "cswf": versions().get("cswf", "unknown"),
@@ -227,7 +255,6 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
         counts=tuple(counts),
         bin_width=data.bin_width,
         streamed=data.stored is not None,
-        looked_at=flow.setup.data.looked_at,
     )
 
 
@@ -247,6 +274,17 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
         shared=shared,
         mask=pack_mask(seen.mask[:, 0]) if isinstance(seen, Masked) and shared else None,
     )
+
+
+def _digests(files: Sequence[FileEntry | None]) -> Tensor:
+    """Return the SHA-256 of n files, n×32 bytes; for None it is 0."""
+    digests = b"".join(bytes(32) if file is None else bytes.fromhex(file.sha256) for file in files)
+    return torch.tensor(list(digests), dtype=torch.uint8).reshape(-1, 32)
+
+
+def _hexadecimal(row: Tensor) -> str:
+    """Return a SHA-256, 32 bytes, in hexadecimal."""
+    return bytes(row.tolist()).hex()
 
 
 def _digest(steps: Sequence[SavedStep]) -> bytes:

@@ -277,6 +277,8 @@ class _RecipeReader(Decoder):
         projection = chosen["projection"]
         try:
             projection.checked.refuse_unseeing()
+            if saves:
+                projection.checked.refuse_lacking()
             chosen["schedule"].checked.check(projection.checked)
         except CswfError as error:
             key = f"schedule.{error.key}" if isinstance(error, KeyedError) else "projection.use"

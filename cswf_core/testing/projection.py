@@ -158,6 +158,30 @@ def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
     require(theta.device.type == device, expected, f"directions on '{theta.device}'")
 
 
+def tensors_make_the_sampler_again(subject: SamplerSubject) -> None:
+    """`of_tensors` makes a sampler of what `tensors` returned that draws the same directions, to the bit."""
+    checked = subject.checked
+    if not checked.sees_data:
+        raise SkipError("it does not look at the data")
+    if checked.lacking is not None:
+        raise SkipError("it has no `of_tensors`, so models cannot be saved with it")
+    for space in subject.usable:
+        for dtype in (torch.float64, torch.float32):
+            like = torch.empty(space.dimension, 0, dtype=dtype)
+            first = checked.fitted(space, samples(space).x.to(dtype))
+            tensors = {name: part.clone() for name, part in first.tensors().items()}
+            again = checked.of_tensors(space, tensors, like)
+            expected, got = (
+                numbers_of(sampler.sample(space, COUNT, draw(dtype=dtype)), draw(dtype=dtype))
+                for sampler in (first, again)
+            )
+            require(
+                torch.equal(expected, got),
+                "the same directions, to the bit, of the sampler made again",
+                f"values up to {float((expected - got).abs().max()):.3g} apart in {space}, {dtype}",
+            )
+
+
 def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
     """`project` and `adjoint` of a `Projection` are θ x and θᵀ a for the θ of `dense()`, on random x and a."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw())

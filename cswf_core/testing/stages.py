@@ -180,10 +180,10 @@ class CoordinateSubject(SpaceSubject[CheckedCoordinates]):
 
     attempt = fit
 
-    def maps(self) -> Iterator[tuple[Space, LinearMap]]:
+    def maps(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[Space, LinearMap]]:
         """Yield the map in each space; raise `SkipError` if these are the data's own coordinates."""
         for space in self.usable:
-            W = self.fit(space)
+            W = self.fit(space, dtype)
             if W is None:
                 raise SkipError("w is x itself: there is no map")
             yield space, W
@@ -222,17 +222,20 @@ def a_map_is_linear_and_has_its_inverse_and_transpose(subject: CoordinateSubject
 
 
 def tensors_make_the_map_again(subject: CoordinateSubject) -> None:
-    """`of_tensors` makes the map of what `tensors` returned: saved models and online learning need it."""
+    """`of_tensors` makes the map of what `tensors` returned, to the bit: models and online learning need it."""
     if type(subject.checked.plugin).of_tensors is Coordinates.of_tensors:
         raise SkipError("it has no `of_tensors`, so models cannot be saved with it, nor data learned online")
-    for space, W in subject.maps():
-        like = torch.empty(space.dimension, 0, dtype=torch.float64)
-        again = subject.checked.of_tensors(space, W.tensors(), like)
-        u, v = _vectors(space)
-        for method, vectors in (("enter", u), ("leave", v), ("adjoint", v)):
-            gap = parts_apart(getattr(again, method)(vectors), getattr(W, method)(vectors))
-            expected = f"the same `{method}` of the map made again"
-            require(gap <= ROUNDING, expected, f"{gap:.3g} apart, in {space}")
+    for dtype in (torch.float64, torch.float32):
+        for space, W in subject.maps(dtype):
+            like = torch.empty(space.dimension, 0, dtype=dtype)
+            tensors = {name: part.cpu().contiguous() for name, part in W.tensors().items()}
+            again = subject.checked.of_tensors(space, tensors, like)
+            u, v = (vectors.to(dtype) for vectors in _vectors(space))
+            for method, vectors in (("enter", u), ("leave", v), ("adjoint", v)):
+                first, second = (getattr(each, method)(vectors) for each in (W, again))
+                expected = f"the same `{method}`, to the bit, of the map made again"
+                got = f"{parts_apart(second, first):.3g} apart, in {space}, {dtype}"
+                require(torch.equal(first, second), expected, got)
 
 
 def data_are_left_as_they_are(subject: CoordinateSubject) -> None:

@@ -40,28 +40,28 @@ class Principal(WithGains):
         if x.shape[1] < 2:
             raise DataError("coordinates 'principal' need two data or more for a covariance")
         variances, axes = torch.linalg.eigh(moments(x.T).covariance)
-        return self._map(axes, variances.clamp_min(0), x)
+        return self._map(axes.to(x).contiguous(), variances.clamp_min(0).to(x))
 
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return W from its axes and variances."""
         del space
-        axes, variances = (tensors[name].to(like.device, torch.float64) for name in ("axes", "variances"))
-        return self._map(axes, variances, like)
+        axes, variances = (tensors[name].to(like) for name in ("axes", "variances"))
+        return self._map(axes, variances)
 
-    def _map(self, axes: Tensor, variances: Tensor, like: Tensor) -> LinearMap:
-        return PrincipalMap(axes, variances, self.gains(variances), like)
+    def _map(self, axes: Tensor, variances: Tensor) -> LinearMap:
+        return PrincipalMap(axes, variances, self.gains(variances.double()))
 
 
 class PrincipalMap(LinearMap):
     """W = V diag(gain) Vᵀ, which is its own transpose."""
 
-    def __init__(self, axes: Tensor, variances: Tensor, gains: Tensor, like: Tensor) -> None:
-        """`axes` are V (d×d), `variances` and `gains` those along each axis (d), in float64."""
-        self.axes = axes.to(like)
-        self.variances = variances.to(like)
-        self._there, self._back, self._root = (
-            ((axes * factor) @ axes.T).to(like) for factor in (gains, 1 / gains, variances.sqrt())
-        )
+    def __init__(self, axes: Tensor, variances: Tensor, gains: Tensor) -> None:
+        """`axes` are V (d×d), `variances` and `gains` those along each axis (d); gains are in float64."""
+        self.axes = axes
+        self.variances = variances
+        V = axes.double()
+        factors = (gains, 1 / gains, variances.double().sqrt())
+        self._there, self._back, self._root = (((V * factor) @ V.T).to(axes) for factor in factors)
 
     def enter(self, x: Tensor) -> Tensor:
         """Return W x: d×n → d×n."""

@@ -62,20 +62,21 @@ class Whitened(WithGains):
         for part in parts:
             centred = (part - mean).view(channels, -1)
             total += (centred @ centred.T).double()
-        colours = _axes(total).to(x)
+        colours = _axes(total).to(x).contiguous()
         basis = Basis(space, colours)
         variances = torch.zeros(space.dimension, dtype=torch.float64, device=x.device)
         for part in parts:
             variances += basis.coefficients(part - mean).square().sum(dim=1, dtype=torch.float64)
         variances /= x.shape[1]
-        return WhitenedMap(basis, variances.to(x), self.gains(variances).to(x))
+        return self._map(basis, variances.to(x))
 
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return W from its colours and variances."""
-        variances = tensors["variances"].to(like)
-        return WhitenedMap(
-            Basis(space, tensors["colours"].to(like)), variances, self.gains(variances.double()).to(like)
-        )
+        colours, variances = (tensors[name].to(like) for name in ("colours", "variances"))
+        return self._map(Basis(space, colours), variances)
+
+    def _map(self, basis: Basis, variances: Tensor) -> WhitenedMap:
+        return WhitenedMap(basis, variances, self.gains(variances.double()).to(variances))
 
 
 def _axes(moments: Tensor) -> Tensor:

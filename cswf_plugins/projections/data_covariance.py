@@ -11,6 +11,8 @@ coarse.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 import torch
 from torch import Tensor
@@ -46,13 +48,18 @@ class DataCovariance(ProjectionSampler):
 
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Return a sampler with the square root of Σ^(−a), from the data in a stage's coordinates (d_k×N)."""
-        channels, height, width = space.grid("projection 'data-covariance'")
+        _, height, width = space.grid("projection 'data-covariance'")
         whole = covers(self.patch, height, width)
         if not whole and self.patch > min(height, width):
             raise DataError(f"patches of {self.patch} pixels do not fit into a grid of {height}×{width}")
         patches = z.T if whole else _patches(z, space, self.patch)
-        root = inverse_root(patches, self.exponent, self.ridge)
-        return _CovarianceFilters(channels=channels, side=None if whole else self.patch, root=root)
+        return self.of_tensors(space, {"root": inverse_root(patches, self.exponent, self.ridge)}, z)
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> ProjectionSampler:
+        """Return a sampler with that square root of Σ^(−a)."""
+        channels, height, width = space.grid("projection 'data-covariance'")
+        side = None if covers(self.patch, height, width) else self.patch
+        return _CovarianceFilters(channels=channels, side=side, root=tensors["root"].to(like).contiguous())
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -66,6 +73,10 @@ class _CovarianceFilters(ProjectionSampler):
     """R, C·S²×C·S²."""
 
     tempered = True
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return R."""
+        return {"root": self.root}
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length: count × C·H·W."""

@@ -315,12 +315,13 @@ def test_a_model_is_described(run, filling, cswf):
 
 
 def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_path):
-    recipe = (*SMALL, "schedule.steps=3", "coordinates=whitened", "particles.start=gaussian")
+    fitted = ("coordinates=whitened", "particles.start=gaussian", "projection=data-covariance")
+    recipe = (*SMALL, "schedule.steps=3", *fitted)
     cswf.output("run", "digits", *recipe, "--out", tmp_path, "--device", "cpu", "--quiet")
     said = cswf.output("inspect", tmp_path, "--check")
-    assert "format 4)" in said
-    assert "MB in 1 shards and fitted.safetensors" in said
-    assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
+    assert "format 5)" in said
+    assert "MB in 1 shards, 1 files of filters and fitted.safetensors" in said
+    assert "checked: all 1 shards, 1 files of filters and fitted.safetensors are as they were written" in said
     assert "checked: plugins draw the directions of the run" in said
     cswf.output("sample", tmp_path, "--count", "3", "--device", "cpu", "--quiet")
     (tmp_path / "model" / "fitted.safetensors").unlink()

@@ -173,9 +173,8 @@ def sampler_of(
     stage, data = Constant(steps=1, directions=directions).stages(Space((1, 8, 8)), projection)[0], images()
     parts = small_flow(data, condition=condition or NoCondition(), projection=projection, cdf=Sorted()).parts
     like = torch.empty(64, 0)
-    return DirectionSampler.of_stage(
-        stage, StageCoordinates(data.space), parts, length, lambda: data.x.float(), like
-    )
+    sampler = DirectionSampler.of_stage(stage, StageCoordinates(data.space), parts, length, like)
+    return sampler.fitted(data.x.float)
 
 
 def printed(projection: ProjectionSampler, *, seed: int = 0, **changes: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import attrs
 import numpy as np
 import pytest
@@ -158,10 +157,10 @@ def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
 
 
 def test_data_that_are_needed_and_are_others_are_refused(tmp_path, monkeypatch):
-    saving(tmp_path, "digits", "projection=data-covariance", "schedule.steps=2").run()
+    saving(tmp_path, "toy-cswf", "schedule.steps=2").run()
     model = load_model(tmp_path)
     header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, sha256="0" * 64))
-    with pytest.raises(RunError, match=r"looks at the data, so that sampling needs the data: the data of 'dig"):
+    with pytest.raises(RunError, match=r"needs vectors, so that sampling needs the data: the data of 'toy"):
         attrs.evolve(model, header=header).sample(2, device="cpu")
 
 

@@ -19,7 +19,7 @@ from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
-from cswf_plugins.projections.exemplars import RIDGE, Exemplars, pieces
+from cswf_plugins.projections.exemplars import RIDGE, Exemplars, cut_out
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.low_rank import FAMILIES, LowRank, profiles
@@ -572,7 +572,7 @@ GREY, COLOUR = Space((1, 8, 8)), Space((3, 6, 7))
 @pytest.fixture(autouse=True)
 def few_pieces(monkeypatch):
     """The covariance of fewer pieces is good enough, and quick."""
-    monkeypatch.setattr("cswf_plugins.projections.exemplars.PIECES", 5000)
+    monkeypatch.setattr("cswf_plugins.projections.exemplars.MOST_CUT", 5000)
 
 
 @attrs.frozen(kw_only=True)
@@ -608,7 +608,7 @@ def test_a_share_of_the_filters_is_of_the_data_and_all_have_unit_length(patch, s
 def test_pieces_are_cut_out_of_samples_inside_the_grid(dilation):
     space = Space((2, 7, 6))
     z = torch.arange(space.dimension * 5).double().reshape(5, -1).T.contiguous()  # every number once
-    cut = pieces(3000, z, space, 3, dilation, draw()).reshape(3000, 2, 3, 3)
+    cut = cut_out(3000, z, space, 3, dilation, draw()).reshape(3000, 2, 3, 3)
     first = cut[:, :1, :1, :1]
     row, column, channel = (torch.arange(n).double() for n in (3, 3, 2))
     steps = channel[:, None, None] * 42 + dilation * (row[:, None] * 6 + column)
