@@ -14,7 +14,7 @@ alone (`saved_maps`). So later steps see the rounding and correct it, and new sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
@@ -27,7 +27,7 @@ from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.transport import Displace, FittedMaps, Maps
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels import gpu
-from cswf_core.kernels.knots import displaced, positions
+from cswf_core.kernels.knots import displaced, lines, positions
 
 LONGEST = 255
 """The code of the greatest length that tables can have, about 4·10⁹."""
@@ -73,7 +73,7 @@ class StepTables:
 
     @classmethod
     def of(cls, centre: Tensor, ends: Tensor, delta: Tensor, bits: int) -> StepTables:
-        """Return tables with the numbers of `Grid` and with δ (S×H×K) rounded to so many bits."""
+        """Return tables with the numbers of `Knots` and with δ (S×H×K) rounded to so many bits."""
         longest = _codes_of(delta.abs().amax(dim=-1))
         share = delta / _length_of(longest, delta.dtype)[..., None]
         most = 2 ** (bits - 1) - 1
@@ -100,7 +100,7 @@ def _unpacked(levels: Tensor, knots: int) -> tuple[Tensor, int]:
 
 
 @attrs.frozen(eq=False)
-class Grid:
+class Knots:
     """Where the knots of S×H tables are."""
 
     centre: Tensor
@@ -109,7 +109,7 @@ class Grid:
     """Codes of the lengths from there to the first knot and to the last: S×H×2."""
 
     @classmethod
-    def of(cls, low: Tensor, centre: Tensor, high: Tensor) -> Grid:
+    def of(cls, low: Tensor, centre: Tensor, high: Tensor) -> Knots:
         """Return the grid of particles from `low` to `high` with a centre (S×H each)."""
         centre = centre.float()
         reach = torch.stack([centre - low, high - centre], dim=-1).clamp_min(0)
@@ -133,14 +133,22 @@ class Lookup:
 
     @classmethod
     def of(cls, tables: StepTables, knots: int, like: Tensor) -> Lookup:
-        """Return the maps that tables store, in the type of `like`."""
+        """Return the maps that tables store, in the type of `like` and in memory of their own."""
         spans = _length_of(tables.spans, like.dtype)
         levels, most = _unpacked(tables.levels, knots)
         share = levels.to(like.dtype) / most
-        return cls(tables.centre.to(like.dtype), spans[..., :2], share * share.abs() * spans[..., 2:])
+        centre = tables.centre.to(like.dtype, copy=True)
+        return cls(centre, spans[..., :2], share * share.abs() * spans[..., 2:])
+
+    @cached_property
+    def lines(self) -> Tensor:
+        """The lines between the knots, for the CPU: S×H×(K+1)×3."""
+        return lines(self.centre, self.reach, self.delta)
 
     def rows(self, rows: slice | Tensor) -> Lookup:
         """Return the maps of some directions."""
+        if isinstance(rows, slice) and (rows.start, rows.stop) == (0, self.centre.shape[1]):
+            return self
         return Lookup(self.centre[:, rows], self.reach[:, rows], self.delta[:, rows])
 
     def displace(self, rows: Rows, cells: Tensor | None) -> Tensor:
@@ -153,7 +161,7 @@ class Lookup:
 
             squares: Tensor = knots.displaced(rows, self.centre, self.reach, self.delta, cells)
             return squares
-        return displaced(rows, self.centre, self.reach, self.delta, cells)
+        return displaced(rows, self.centre, self.reach, self.lines, cells)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -208,7 +216,7 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
     def _tabulated(self, rows: Rows, F_p: Fits, F_q: Fits) -> StepTables:
         """Return the tables of some directions."""
         H = rows.low.shape[0]
-        grid = Grid.of(*self._spans(rows, F_p).unbind(dim=-1))
+        grid = Knots.of(*self._spans(rows, F_p).unbind(dim=-1))
         delta = self._displacements(grid.positions(self.request.knots, rows.low.dtype), F_p, F_q)
         numbers = torch.cat([grid.centre[..., None].to(delta), grid.ends.to(delta), delta], dim=-1)
         numbers = self.fitter.all_rows(numbers, H)  # of all ranks, where each has fitted some

@@ -27,42 +27,44 @@ def positions(centre: Tensor, reach: Tensor, knots: int) -> Tensor:
     return centre[..., None] + torch.cat([-down, up], dim=-1)
 
 
-def displaced(rows: Rows, centre: Tensor, reach: Tensor, delta: Tensor, cells: Tensor | None) -> Tensor:
+def lines(centre: Tensor, reach: Tensor, delta: Tensor) -> Tensor:
+    """Return where each of a table's K + 1 lines begins, δ there, and its slope: S×H×(K+1)×3.
+
+    Those outside of the knots have slope −1. A value at a knot may be given to either line.
+    """
+    at = positions(centre, reach, delta.shape[-1])
+    rise = delta.diff(dim=-1) / at.diff(dim=-1).clamp_min(torch.finfo(at.dtype).tiny)
+    outside = torch.full_like(at[..., :1], -1)
+    starts, heights = (torch.cat([each[..., :1], each], dim=-1) for each in (at, delta))
+    return torch.stack([starts, heights, torch.cat([outside, rise, outside], dim=-1)], dim=-1)
+
+
+def displaced(rows: Rows, centre: Tensor, reach: Tensor, lines: Tensor, cells: Tensor | None) -> Tensor:
     """Replace the values p by δ = T(p) − p, in place; return the sum of δ² of each row: H.
 
     Args:
         rows: The values: H×n.
         centre: The knot in the middle of each of S tables: S×H.
         reach: The lengths from there to the first knot and to the last: S×H×2.
-        delta: T − identity at the K knots: S×H×K.
+        lines: The lines between knots, as the function of that name returns them: S×H×(K+1)×3.
         cells: The table of each value: n whole numbers below S; None: there is one.
     """
     values = rows.read()
-    _, H, K = delta.shape
-    side = K // 2
+    _, H, count, _ = lines.shape
+    side = count // 2 - 1
     below, above = (1 / reach).unbind(dim=2)
     table = torch.zeros(1, dtype=torch.int32, device=centre.device) if cells is None else cells.int()
     centre_of, below_of, above_of = (each.T.index_select(1, table) for each in (centre, below, above))
     away = values - centre_of
     share = away.clamp_min(0).mul_(above_of).addcmul_(away.clamp_max_(0), below_of)
     knot = share.abs().sqrt_().copysign_(share).mul_(side).add_(side + 1)
-    line = knot.clamp_(0, K).int().clamp_(0, K)  # even of NaN, so that the flow lives to say what is wrong
-    line += torch.arange(0, H * (K + 1), K + 1, dtype=line.dtype, device=line.device)[:, None]
-    line += table * (H * (K + 1))
-    lines = _lines(positions(centre, reach, K), delta).view(-1, 3)
-    start, height, slope = torch.nn.functional.embedding(line, lines).unbind(dim=2)
+    line = (
+        knot.clamp_(0, count - 1).int().clamp_(0, count - 1)
+    )  # even of NaN: the flow lives to say what is wrong
+    line += torch.arange(0, H * count, count, dtype=line.dtype, device=line.device)[:, None]
+    line += table * (H * count)
+    start, height, slope = torch.nn.functional.embedding(line, lines.view(-1, 3)).unbind(dim=2)
     torch.addcmul(height, slope, values.sub_(start), out=values)
     squares = values.square().sum(dim=1)
     rows.values.copy_(values)
     return squares
-
-
-def _lines(at: Tensor, delta: Tensor) -> Tensor:
-    """Return where each of a table's K + 1 lines begins, δ there, and its slope: S×H×(K+1)×3.
-
-    Those outside of the knots have slope −1. A value at a knot may be given to either line.
-    """
-    rise = delta.diff(dim=-1) / at.diff(dim=-1).clamp_min(torch.finfo(at.dtype).tiny)
-    outside = torch.full_like(at[..., :1], -1)
-    starts, heights = (torch.cat([each[..., :1], each], dim=-1) for each in (at, delta))
-    return torch.stack([starts, heights, torch.cat([outside, rise, outside], dim=-1)], dim=-1)

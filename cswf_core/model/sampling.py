@@ -77,10 +77,10 @@ class SavedFlow:
         self.stages = self.parts.schedule.stages(self.space, self.parts.projection)
         self.half = self.settings.half and header.dtype == torch.float32 and gpu.usable(device)
         """Whether products are in half precision, on CUDA."""
-        self.size = 1024 if self.half else COLUMNS_AT_A_TIME[device.type]
-        """Number of particles in a group."""
+        self.size = COLUMNS_AT_A_TIME[device.type]
+        """Number of particles in a group: that of a run, whose products then have the same bits."""
         # With more groups in half precision, drawing directions hardly counts
-        self._most_groups = 64 if self.half else sys.maxsize
+        self._most_groups = 16 if self.half else sys.maxsize
         self._budget = Budget.whole(device)
         self._forms: dict[int, set[tuple[bool, bool]]] = {}
         """`DirectionSampler.forms` of each stage whose directions have been compared with those of the run."""

@@ -17,7 +17,7 @@ from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
 from cswf_core.kernels.gpu import boxes, following, histogram, knots, products
 from cswf_core.kernels.gpu.philox import drawn
-from cswf_core.kernels.knots import displaced
+from cswf_core.kernels.knots import displaced, lines
 from cswf_core.kernels.rows import Rows
 from cswf_core.kernels.sparse import BOX_WIDTH, LOW_TILE, TILE, WIDEST_TILE, Strips
 
@@ -349,7 +349,7 @@ def test_maps_by_knots_are_those_of_plain_pytorch(labels, dtype):
     rows = attrs.evolve(rows, values=p, offsets=sample(H, S, 3) if labels else None, groups=cells)
     wanted = attrs.evolve(rows, values=p.clone())
     squares = knots.displaced(rows, centre, reach, delta, cells)
-    expected = displaced(wanted, centre, reach, delta, cells)
+    expected = displaced(wanted, centre, reach, lines(centre, reach, delta), cells)
     torch.testing.assert_close(rows.values, wanted.values, atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(squares, expected, rtol=1e-3, atol=1e-3)
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cswf_core.flow.tables import Grid, Lookup, StepTables
-from cswf_core.kernels.knots import displaced, positions
+from cswf_core.flow.tables import Knots, Lookup, StepTables
+from cswf_core.kernels.knots import displaced, lines, positions
 from cswf_core.kernels.rows import Rows
 
 
@@ -28,7 +28,8 @@ def values(H: int = 4, n: int = 500, seed: int = 1) -> torch.Tensor:
 def moved(p: torch.Tensor, *table: torch.Tensor, cells: torch.Tensor | None = None) -> torch.Tensor:
     """Where values go."""
     rows = Rows.of(p.clone())
-    squares = displaced(rows, *table, cells)
+    centre, reach, _ = table
+    squares = displaced(rows, centre, reach, lines(*table), cells)
     torch.testing.assert_close(squares, rows.values.square().sum(dim=1))
     return p + rows.values
 
@@ -74,7 +75,8 @@ def test_a_value_that_is_no_number_stays_one_and_others_do_not_notice():
     p = values()
     p[0, 0] = torch.nan
     found = Rows.of(p.clone())
-    displaced(found, *maps(), None)
+    centre, reach, delta = maps()
+    displaced(found, centre, reach, lines(centre, reach, delta), None)
     assert bool(found.values[0, 0].isnan())
     assert torch.isfinite(found.values[1:]).all()
 
@@ -84,7 +86,7 @@ def test_a_value_that_is_no_number_stays_one_and_others_do_not_notice():
 def test_tables_keep_displacements_to_a_share_of_the_longest(bits, allowed, K):
     _, _, delta = maps(S=3, K=K)
     low, high = torch.full((3, 4), -2.0), torch.full((3, 4), 1.0)
-    grid = Grid.of(low, torch.zeros(3, 4), high)
+    grid = Knots.of(low, torch.zeros(3, 4), high)
     tables = StepTables.of(grid.centre, grid.ends, delta.float(), bits)
     lookup = Lookup.of(tables, K, torch.empty(0))
     longest = delta.abs().amax(dim=-1, keepdim=True)
@@ -94,7 +96,7 @@ def test_tables_keep_displacements_to_a_share_of_the_longest(bits, allowed, K):
 
 def test_lengths_are_stored_so_that_nothing_lies_beyond_the_last_knots():
     low = -torch.logspace(-6, 6, 400).view(1, -1)
-    grid = Grid.of(low, torch.zeros(1, 400), -3 * low)
+    grid = Knots.of(low, torch.zeros(1, 400), -3 * low)
     at = grid.positions(5, torch.float64)
     for stored, wanted in ((-at[..., 0], -low), (at[..., -1], -3 * low)):
         assert (stored >= wanted * (1 - 1e-6)).all()

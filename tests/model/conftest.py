@@ -49,9 +49,7 @@ def whitened_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -
     """The model of a run by class in whitened coordinates, from a Gaussian, with its samples beside it."""
 
     def fill(folder: Path) -> None:
-        samples = saving(
-            folder / "model", "digits", "schedule.steps=30", "model.dtype=float32", *WHITENED
-        ).run()
+        samples = saving(folder / "model", "digits", "schedule.steps=30", *WHITENED).run()
         torch.save(samples.x, folder / "samples.pt")
 
     return made_once("digits-whitened", fill) / "model"

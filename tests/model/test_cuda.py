@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from cswf_core.interfaces import Conditions
 from cswf_core.model import load_model
+from cswf_core.model.requests import SampleRequest
 from cswf_core.model.shards import ShardJob, write_shards
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
@@ -29,6 +31,20 @@ CASES = {
     "few bits": ("condition=none", "model.bits=4"),
     "directions kept": ("condition=none", "projection.reuse=4"),
 }
+
+
+def test_particles_carried_along_and_samples_of_their_model_agree_after_thousands_of_steps(tmp_path):
+    """To the bit, as there are whole groups of 4,096 particles."""
+    changes = ("schedule.steps=100", "particles.count=4096", "particles.offline=4096", "data={use: synthetic}")
+    recipe = load_recipe("cifar10-model", changes)
+    flow = build_flow(recipe, device="cuda", observers=[ModelWriter(tmp_path / "model", recipe)])
+    start = flow.offline_samples().x
+    flow.run()
+    model = load_model(tmp_path / "model")
+    assert model.header.steps > 2000
+    request = SampleRequest(lambda _: Conditions(), 4096, seed=0, start=start)
+    sampled = model._samples(request, model.flow(torch.device("cuda")), None)
+    assert torch.equal(sampled.x, flow.offline_samples().x)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -223,7 +223,9 @@ def test_stages_that_do_not_fit_are_one_sentence(digits_model, copy_of, change, 
 
 def test_vectors_outside_of_the_data_s_are_told(digits_model, caplog):
     header = ModelHeader.read(digits_model / "model.json")
-    facts = attrs.evolve(header.condition, asks=("vectors",), length=2, low=(0.0, -1.0), high=(1.0, 1.0))
+    facts = attrs.evolve(
+        header.condition, asks=("vectors",), tables=None, length=2, low=(0.0, -1.0), high=(1.0, 1.0)
+    )
     header = attrs.evolve(header, condition=facts)
     vectors_by_number(header, 3, [0.5, 0.0])
     assert not caplog.text

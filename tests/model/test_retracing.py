@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import cswf_core.flow.gaussian
+from cswf_core.interfaces import Conditions
 from cswf_core.model import load_model
 from cswf_core.model.format import FITTED
+from cswf_core.model.requests import SampleRequest
 from cswf_core.runs.durable import read_tensors
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
@@ -96,3 +98,26 @@ def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_
     assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]
     assert torch.equal(model.retrace(device="cpu").x, samples.x)
     assert torch.isfinite(model.sample(3, device="cpu").x).all()
+
+
+@pytest.mark.parametrize("steps", [200, pytest.param(3000, marks=pytest.mark.slow)])
+def test_particles_carried_along_and_samples_of_their_model_agree_to_the_bit(steps, tmp_path):
+    changes = (
+        "condition=none",
+        "projection={use: exemplars, of: low-rank, patch: 5}",
+        *WHITENED,
+        f"schedule.steps={steps}",
+        "schedule.directions=16",
+        "schedule.step_size=8",
+        "particles.count=256",
+        "particles.offline=256",
+    )
+    flow = saving(tmp_path, "digits", *changes)
+    start = flow.offline_samples().x
+    flow.run()
+    model = load_model(tmp_path)
+    request = SampleRequest(lambda _: Conditions(), 256, seed=0, start=start)
+    sampled = model._samples(request, model.flow(torch.device("cpu")), None)
+    carried = flow.offline_samples().x
+    assert float((carried - start).abs().max()) > 1
+    assert torch.equal(sampled.x, carried)

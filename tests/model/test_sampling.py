@@ -160,7 +160,9 @@ def test_data_that_are_needed_and_are_others_are_refused(tmp_path, monkeypatch):
     saving(tmp_path, "toy-cswf", "schedule.steps=2").run()
     model = load_model(tmp_path)
     header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, sha256="0" * 64))
-    with pytest.raises(RunError, match=r"needs vectors, so that sampling needs the data: the data of 'toy"):
+    with pytest.raises(
+        RunError, match="says where particles begin, so that sampling needs the data: the data of"
+    ):
         attrs.evolve(model, header=header).sample(2, device="cpu")
 
 

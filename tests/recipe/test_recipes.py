@@ -205,7 +205,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ),
         ("cdf: {use: sorted, tail: 0.1}\n", "unknown key 'tail' of cdf 'sorted'; cdf 'histogram' has it"),
         ("model: {saved: true}\n", "mine.yaml:1:9: unknown key 'saved' of 'model'; did you mean 'save'?"),
-        ("model: {directions: 0}\n", "mine.yaml:1:21: model.directions must be above 0"),
+        ("model: {knots: 12}\n", "mine.yaml:1:16: model.knots must be an odd number, such as 13, got 12"),
         (
             "online: {arrivals: [digits]}\nmodel:\n  save: true\n",
             "mine.yaml:3:9: model.save: a model's maps are of data that are all there from the start",
