@@ -68,8 +68,8 @@ class CDFEstimator(Contract):
     compact: bool = False
     """Whether a fit is much smaller than the values: then F_q is kept as long as its directions."""
     extrapolates: bool = False
-    """Whether maps made by `between` differ from F_q⁻¹∘F_p, as straight lines in the tails do: the tables of
-    saved models are then read off from these maps."""
+    """Whether maps made by `between` differ from F_q⁻¹∘F_p, as straight lines in the tails do: the kit then
+    does not compare them."""
     particles: Part | None = None
     """The part of the particles that F_p is fitted to; None: all. The engine draws it, and moves them all."""
     data: Part | None = None

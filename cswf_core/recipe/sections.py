@@ -155,7 +155,7 @@ class ModelSection:
         at_most=1025,
         validator=_odd,
     )
-    bits: Literal[4, 8, 16] = parameter("bits of each of these values", default=8)
+    bits: Literal[4, 8, 16] = parameter("bits of each of these values", default=4)
     turn: int | None = parameter(
         "steps after which the other half of the particles takes over in F_p, so that new samples "
         "drift less; without it all particles take part at every step",

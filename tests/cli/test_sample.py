@@ -303,7 +303,7 @@ def test_a_model_is_described(run, filling, cswf):
         "digits, 1,797 samples of 1×8×8",
         "one-hot: classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9",
         "400 particles, 10 steps in 1 stages, 64 directions",
-        "of 10 steps, 13 knots of 8 bits for each class",
+        "of 10 steps, 13 knots of 4 bits for each class",
         "MB in 1 shards",
         "of the time of all steps",
         "checked: all 1 shards are as they were written",

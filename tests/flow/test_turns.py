@@ -175,7 +175,7 @@ def test_recipes_have_turns_only_where_a_model_is_saved_and_where_they_were_trie
         name: load_recipe(name, [], registry=registry).model
         for name in ("cifar10-unconditional", "fid-cifar10", "cifar10-model")
     }
-    assert {(section.knots, section.turn) for section in model.values()} == {(13, 100)}
+    assert {(section.knots, section.turn) for section in model.values()} == {(25, 100)}
     others = (
         "cifar10-class",
         "fid-cifar10-class",

@@ -28,7 +28,7 @@ CASES = {
     "whitened": ("condition=none", *WHITENED),
     "clipped": ("condition=none", "particles.clip=0.9"),
     "entropy": ("condition=none", "schedule={use: constant, steps: 20, directions: 600, entropy: 0.0001}"),
-    "few bits": ("condition=none", "model.bits=4"),
+    "many bits": ("condition=none", "model.bits=16"),
     "directions kept": ("condition=none", "projection.reuse=4"),
 }
 

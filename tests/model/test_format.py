@@ -38,7 +38,7 @@ def test_the_header_says_what_the_model_is(digits_model):
     assert sum(said["data"]["counts"]) == 1797
     condition = {"length": 10, "asks": ["labels"], "tables": [*range(10)], "shared": True, "mask": None}
     assert said["condition"] == {**condition, "low": [], "high": []}
-    assert said["tables"] == {"knots": 13, "bits": 8}
+    assert said["tables"] == {"knots": 13, "bits": 4}
     assert said["steps"] == 6
     on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
     assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
@@ -52,7 +52,7 @@ def test_a_shard_holds_a_table_of_each_direction_and_class_and_numbers_of_steps(
     assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
         "centre": ((6, 10, 128), torch.float32),
         "spans": ((6, 10, 128, 3), torch.uint8),
-        "levels": ((6, 10, 128, 13), torch.int8),
+        "levels": ((6, 10, 128, 7), torch.uint8),
         "eta": ((6,), torch.float64),
         "steps": ((6,), torch.int64),
     }
@@ -60,7 +60,7 @@ def test_a_shard_holds_a_table_of_each_direction_and_class_and_numbers_of_steps(
 
 
 def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(cswf_core.model.format, "SHARD_BYTES", 3 * 10 * 40 * (4 + 3 + 13))
+    monkeypatch.setattr(cswf_core.model.format, "SHARD_BYTES", 3 * 10 * 40 * (4 + 3 + 7))
     grids = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 4, directions: 40}"
     saving(tmp_path, "digits", grids, "projection={use: locally-connected, patch: 8}").run()
     header = ModelHeader.read(tmp_path / "model.json")

@@ -34,7 +34,7 @@ CASES = {
     "directions kept": ("projection.reuse=2",),
     "entropy": ("schedule.entropy=0.001",),
     "clipped": ("particles.clip=0.9",),
-    "tables of four bits": ("model.bits=4", PYRAMID, "projection=conv-stack"),
+    "tables of 16 bits": ("model.bits=16", PYRAMID, "projection=conv-stack"),
 }
 
 

@@ -151,7 +151,7 @@ def test_labels_of_some_samples_are_those_among_all(asked, model):
 
 
 def test_steps_of_shards_come_in_order_and_one_of_a_damaged_shard_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("cswf_core.model.format.SHARD_BYTES", 2 * 10 * 128 * (4 + 3 + 13))
+    monkeypatch.setattr("cswf_core.model.format.SHARD_BYTES", 2 * 10 * 128 * (4 + 3 + 7))
     saving(tmp_path, "digits").run()
     model = load_model(tmp_path)
     assert len(model.header.shards) == 3

@@ -24,7 +24,7 @@ STEPS = 12
 def _small_shards():
     """Shards of four steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cswf_core.model.format, "SHARD_BYTES", 4 * 10 * 40 * (4 + 3 + 13))
+        patch.setattr(cswf_core.model.format, "SHARD_BYTES", 4 * 10 * 40 * (4 + 3 + 7))
         yield
 
 
