@@ -102,7 +102,7 @@ def sample(path: Path, out: str | None, force: bool, **options: Any) -> int | No
             job = ShardJob(**request, device=device, rank=rank, processes=processes)
             write_shards(model, Path(out), job, force=force, tell=progress.tell)
         leader.say(f"{job.count:,} samples: see {Path(out) / MANIFEST}")
-        if rank == 0:
+        if rank == 0 and run is not None:
             _test_shards(Path(out), model, run, leader)
         return None
     if processes > 1 or rank > 0:

@@ -252,8 +252,8 @@ class FlowSetup:
         if strata is not None:
             require_every_sample_counts(self.parts, self.settings)
             self.division = Strata.of(strata, particles.share, self.data.share)
-        divided = strata is not None or (self.condition_length > 0 and conditions.vectors is None)
-        if self.settings.tables is not None and conditions.labels is not None and divided:
+        labelled = conditions.labels is not None and conditions.vectors is None and self.condition_length > 0
+        if self.settings.tables is not None and (strata is not None or labelled):
             self.table_labels = labels_of_tables(conditions.labels, strata)
             if strata is None and particles.in_blocks:
                 raise RunError(
@@ -294,12 +294,13 @@ class FlowSetup:
         return Particles(x, own, self.settings.clip, share, placement)
 
 
-def labels_of_tables(labels: Tensor, strata: Sequence[Stratum] | None) -> tuple[int, ...]:
+def labels_of_tables(labels: Tensor | None, strata: Sequence[Stratum] | None) -> tuple[int, ...]:
     """Return the label of each table of a direction: those of the particles, or that of each stratum."""
     if strata is None:
+        assert labels is not None
         return tuple(torch.unique(labels).tolist())
-    of_strata = [torch.unique(labels[own.cpu()]).tolist() for own, _ in strata]
-    if any(len(own) != 1 for own in of_strata):
+    of_strata = [] if labels is None else [torch.unique(labels[own.cpu()]).tolist() for own, _ in strata]
+    if labels is None or any(len(own) != 1 for own in of_strata):
         raise RunError("a model is saved of strata that are classes, and the condition has others")
     return tuple(own[0] for own in of_strata)
 

@@ -21,6 +21,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Slab, reading
 from cswf_core.flow.settings import TableRequest
@@ -42,7 +43,7 @@ def _lengths(device: torch.device, dtype: torch.dtype) -> Tensor:
 
 def _codes_of(lengths: Tensor) -> Tensor:
     """Return the code of the least length that can be stored and is not below each of some: uint8."""
-    codes = torch.ceil(4 * torch.log2(lengths.double()) - 1e-9) + 128  # the code of a stored length is its own
+    codes = torch.ceil(4 * torch.log2(lengths.double()).nan_to_num(nan=torch.inf) - 1e-6) + 128
     return codes.clamp(0, LONGEST).to(torch.uint8)
 
 
@@ -56,7 +57,7 @@ class StepTables:
     """T_h of a step's directions, in the order in which these were drawn, as a model stores them."""
 
     centre: Tensor
-    """The knot in the middle, the median of the particles: S×H, float32; S is 1, or the number of classes."""
+    """The knot in the middle, where most particles are: S×H, float32; S is 1, or the number of classes."""
     spans: Tensor
     """Codes of the lengths from there to the first knot and to the last, and of the longest δ: S×H×3, uint8."""
     levels: Tensor
@@ -73,7 +74,11 @@ class StepTables:
 
     @classmethod
     def of(cls, centre: Tensor, ends: Tensor, delta: Tensor, bits: int) -> StepTables:
-        """Return tables with the numbers of `Knots` and with δ (S×H×K) rounded to so many bits."""
+        """Return tables with the numbers of `Knots` and with δ (S×H×K) rounded to so many bits.
+
+        Where δ is not finite, the centre is NaN, and every value becomes NaN: whole numbers cannot say so.
+        """
+        centre = centre.masked_fill(~delta.isfinite().all(dim=-1), torch.nan)
         longest = _codes_of(delta.abs().amax(dim=-1))
         share = delta / _length_of(longest, delta.dtype)[..., None]
         most = 2 ** (bits - 1) - 1
@@ -111,7 +116,7 @@ class Knots:
     @classmethod
     def of(cls, low: Tensor, centre: Tensor, high: Tensor) -> Knots:
         """Return the grid of particles from `low` to `high` with a centre (S×H each)."""
-        centre = centre.float()
+        centre = centre.float().masked_fill(~(high - low).isfinite(), torch.nan)
         reach = torch.stack([centre - low, high - centre], dim=-1).clamp_min(0)
         return cls(centre, _codes_of(reach))
 
@@ -168,10 +173,10 @@ class Lookup:
 class Cells:
     """Which table each particle of a rank, or of a block, moves by: that of its label."""
 
+    count: int
+    """S."""
     index: Tensor
     """The number of each particle's table: n."""
-    members: Sequence[Tensor]
-    """The particles of each table, by their numbers."""
     groups: Tensor | None
     """The group that the condition puts each table's particles in; None: it has no groups."""
     apart: bool
@@ -180,10 +185,16 @@ class Cells:
     @classmethod
     def of(cls, labels: Tensor, tables: Sequence[int], groups: Tensor | None, *, apart: bool) -> Cells:
         """Return the cells of particles with labels (n), `tables` being the label of each table."""
-        known = torch.tensor(tables, device=labels.device)
-        same = labels == known[:, None]
+        same = labels == torch.tensor(tables, device=labels.device)[:, None]
+        if not bool(same.any(dim=0).all()):
+            raise RunError("some particles have a class that the maps are of no table for")
         index = same.to(torch.uint8).argmax(dim=0).to(torch.uint8 if len(tables) <= 256 else torch.int32)
-        return cls(index=index, members=[own.nonzero()[:, 0] for own in same], groups=groups, apart=apart)
+        return cls(count=len(tables), index=index, groups=groups, apart=apart)
+
+    @cached_property
+    def members(self) -> list[Tensor]:
+        """The particles of each table, by their numbers."""
+        return [torch.nonzero(self.index == number)[:, 0] for number in range(self.count)]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -216,6 +227,7 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
     def _tabulated(self, rows: Rows, F_p: Fits, F_q: Fits) -> StepTables:
         """Return the tables of some directions."""
         H = rows.low.shape[0]
+        assert len(F_p) == 1 or self.cells is not None
         grid = Knots.of(*self._spans(rows, F_p).unbind(dim=-1))
         delta = self._displacements(grid.positions(self.request.knots, rows.low.dtype), F_p, F_q)
         numbers = torch.cat([grid.centre[..., None].to(delta), grid.ends.to(delta), delta], dim=-1)

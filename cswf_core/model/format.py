@@ -211,7 +211,7 @@ class ModelHeader:
     def __attrs_post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
         self._check_shards()
-        classes = max(len(self.data.classes), len(self.data.counts))
+        classes = len(self.data.classes)
         labels = self.condition.tables or ()
         if len(set(labels)) < len(labels) or any(label >= classes for label in labels):
             raise MisfitError(f"condition.tables should be different classes, of which there are {classes}")

@@ -22,6 +22,7 @@ from cswf_core.model.requests import (
     Originals,
     SampleRequest,
     Vectors,
+    class_number,
     labels_by_number,
     pixels_of,
     vectors_by_number,
@@ -110,6 +111,8 @@ class Model:
         if labels is not None or ("labels" in asks and own.labels is None):
             kinds["labels"] = labels_by_number(self.header, count, labels, seed)
         elif "labels" in asks and own.labels is not None:
+            for label in torch.unique(own.labels).tolist():
+                class_number(self.header, label)  # raises if the model has no maps for it
             kinds["labels"] = own.labels.__getitem__
         if vectors is None and "vectors" in asks and own.vectors is None:
             data = self._needed(f"'{self.header.name}' needs vectors")
@@ -207,14 +210,18 @@ class Model:
     def retrace(self, *, device: str = "auto", tell: Tell | None = None) -> Dataset:
         """Return the run's own samples once more: its particles, from where they began, through the saved maps.
 
-        Needs the data. Rounding makes a difference, and steps or directions that the model leaves out.
+        Needs the data. They end where they did, unless noise is added on the way; rounding may differ in the
+        last group of particles, if that is not whole.
         """
         data = self.data()
         flow = self.flow(choose_device(device))
         count = self.header.particles
         draw = Key(self.recipe.seed, "start").open(dtype=self.header.dtype)
         start = self.recipe.data.checked.start(data, count, draw)
-        beginning = Beginning(data, flow.parts, flow.settings, flow.like, start, flow.fitted.gaussian)
+        settings = attrs.evolve(
+            flow.settings, offline=0 if start is not None else self.recipe.particles.offline
+        )
+        beginning = Beginning(data, flow.parts, settings, flow.like, start, flow.fitted.gaussian)
         particles, conditions, observation = beginning.first_particles(Ranks())
         images = None
         if observation is not None:

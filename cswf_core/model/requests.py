@@ -118,14 +118,16 @@ def class_number(header: ModelHeader, label: Label) -> int:
     elif isinstance(label, int) and not isinstance(label, bool):
         number = label
     elif digits is not None and (digits >= len(classes) or not all(name.isdecimal() for name in classes)):
-        number = digits  # perhaps one beyond those of the data, if there is room for it
+        number = digits
     else:
         label = excerpt(label) if isinstance(label, str) else label
         raise RunError(f"there is no class {label!r}{nearest(str(label), classes) or _names(classes)}")
     there = range(len(classes)) if condition.tables is None else condition.tables
     if number not in there:
-        able = ", ".join(classes[own] for own in there)
-        raise RunError(f"there is no class {label!r}: the model has maps for {able}")
+        able = (
+            f"maps for {len(there):,} classes" if len(there) > 20 else ", ".join(classes[own] for own in there)
+        )
+        raise RunError(f"there is no class {label!r}: the model has {able}")
     return number
 
 

@@ -36,6 +36,9 @@ LEAST_PAIRS = 50
 MOST_PAIRS = 2000
 """Pairs of a sample and a particle that are compared, at least and at most."""
 
+MOST_NUMBERS = MOST_PAIRS * 3072
+"""Numbers of the samples that are compared, at most: of large images there are fewer pairs."""
+
 COMPARED = ("images", "points", "labels")
 """The arrays of an .npz file that are compared."""
 
@@ -130,7 +133,8 @@ def compare(samples: Mapping[str, Array], particles: Mapping[str, Array], dimens
         particles: The same of the run.
         dimension: d; what stands behind a point's own d coordinates, its condition, is left out.
     """
-    chosen = _pairs(_labels(samples), _labels(particles))
+    most = MOST_NUMBERS // max(1, math.prod(_values(samples).shape[1:]))
+    chosen = _pairs(_labels(samples), _labels(particles), max(LEAST_PAIRS, min(MOST_PAIRS, most)))
     n = chosen.shape[1]
     if len(_values(samples)) < LEAST_SAMPLES:
         raise DataError(f"that takes {LEAST_SAMPLES} samples or more")
@@ -175,15 +179,18 @@ def _labels(arrays: Mapping[str, Array]) -> Array:
     return arrays["labels"] if "labels" in arrays else np.zeros(len(_values(arrays)), np.int64)
 
 
-def _pairs(mine: Array, theirs: Array) -> Array:
-    """Return the numbers of samples and of particles that make pairs, evenly chosen from each class: 2×n."""
+def _pairs(mine: Array, theirs: Array, most: int) -> Array:
+    """Return the numbers of samples and of particles that make pairs, evenly chosen from each class: 2×n.
+
+    There are at most `most`, and one of each class.
+    """
     classes = np.intersect1d(mine, theirs)
     members = [[np.flatnonzero(labels == label) for labels in (mine, theirs)] for label in classes]
     counts = [min(map(len, both)) for both in members]
-    share = min(1.0, MOST_PAIRS / max(1, sum(counts)))
+    share = min(1.0, most / max(1, sum(counts)))
     pairs = [np.zeros((2, 0), np.int64)]
     for both, count in zip(members, counts, strict=True):
-        few = int(count * share)
+        few = max(min(1, count), int(count * share))
         pairs.append(np.stack([own[np.arange(few) * len(own) // max(1, few)] for own in both]))
     return np.concatenate(pairs, axis=1)
 

@@ -280,3 +280,12 @@ def test_each_class_has_tables_of_its_own_which_span_its_particles(condition):
         assert (centre - reach[:, 0] <= own.amin(dim=1) + 1e-4).all()
         assert (centre + reach[:, 1] >= own.amax(dim=1) - 1e-4).all()
         assert (reach.sum(dim=1) <= 1.3 * (own.amax(dim=1) - own.amin(dim=1)) + 1e-4).all()
+
+
+def test_tables_of_strata_that_are_no_classes_are_refused():
+    class Halves(Separate):
+        def strata(self, particles, data):
+            return [(torch.arange(first, 30, 2), torch.arange(first, 40, 2)) for first in (0, 1)]
+
+    with pytest.raises(RunError, match="strata that are classes"):
+        small_flow(condition=Halves(), tables=TableRequest(knots=5))

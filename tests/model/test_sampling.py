@@ -70,9 +70,9 @@ def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
     ("asked", "said"),
     [
         ("ten", "there is no class 'ten'; the classes are 0, 1, 2"),
-        ("12", "there is no class '12': the model has maps for 0, 1, 2"),
-        (10, "there is no class 10: the model has maps for 0, 1, 2"),
-        (-1, "there is no class -1: the model has maps for 0, 1, 2"),
+        ("12", "there is no class '12': the model has 0, 1, 2"),
+        (10, "there is no class 10: the model has 0, 1, 2"),
+        (-1, "there is no class -1: the model has 0, 1, 2"),
         ([1, 2], "2 labels are given, and 3 samples are asked for"),
         ({"1": 5}, "labels for 5 samples are given, and 3"),
         ({}, "labels for 0 samples are given, and 3"),
@@ -100,7 +100,9 @@ def test_no_samples_cannot_be_drawn(count, model):
 
 
 def test_a_class_is_meant_by_its_name_before_its_number(model):
-    header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, classes=("2", "cat", "a cat")))
+    data = attrs.evolve(model.header.data, classes=("2", "cat", "a cat"))
+    condition = attrs.evolve(model.header.condition, tables=(0, 1, 2))
+    header = attrs.evolve(model.header, data=data, condition=condition)
     assert [class_number(header, label) for label in ("2", "cat", 1, "1", "a cat")] == [0, 1, 1, 1, 2]
     with pytest.raises(RunError, match="there is no class 'dog'; the classes are 2, cat, a cat"):
         class_number(header, "dog")
@@ -110,7 +112,7 @@ def test_a_class_is_meant_by_its_name_before_its_number(model):
 
 def test_a_class_that_was_never_in_the_data_is_refused_though_there_is_room(tmp_path):
     saving(tmp_path, "digits", "data={use: digits, classes: [0, 1, 2]}", "condition.room=5").run()
-    with pytest.raises(RunError, match="no class 4: the model has maps for 0, 1, 2"):
+    with pytest.raises(RunError, match="no class 4: the model has 0, 1, 2"):
         load_model(tmp_path).sample(4, labels=4, device="cpu")
 
 
@@ -119,7 +121,7 @@ def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):
     model = load_model(tmp_path)
     there = model.header.condition.tables
     lacking = next(c for c in range(10) if c not in there)
-    with pytest.raises(RunError, match=f"no class {lacking}: the model has maps for"):
+    with pytest.raises(RunError, match=f"no class {lacking}: the model has "):
         model.sample(1, labels=lacking, device="cpu")
     assert set(model.sample(40, device="cpu").conditions.labels.tolist()) <= set(there)
 
@@ -206,3 +208,13 @@ def test_noise_on_the_way_is_each_particle_s_own(tmp_path):
     few, many, other = (model.sample(n, seed=s, device="cpu").x for n, s in ((3, 0), (300, 0), (3, 1)))
     assert torch.equal(few, many[:, :3])
     assert not torch.equal(few, other)
+
+
+def test_classes_that_the_data_s_source_gives_are_refused_where_the_model_has_no_maps_for_them(tmp_path):
+    both = "[{mean: [0, 0], weight: 0.995}, {mean: [1, 1], weight: 0.005}]"
+    rare = f"data={{use: toy-2d, initial: {both}, target: {both}}}"
+    saving(tmp_path, "toy-joint", rare, "condition=one-hot", "particles.count=50", "schedule.steps=2").run()
+    model = load_model(tmp_path)
+    assert model.header.condition.tables == (0,)
+    with pytest.raises(RunError, match="there is no class 1: the model has 0"):
+        model.sample(1000, device="cpu")

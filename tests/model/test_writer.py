@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import cswf_core.model.format
-from cswf_core.errors import RunError
+from cswf_core.errors import CswfError, RunError
 from cswf_core.flow.tables import StepTables
+from cswf_core.interfaces import FittedCDF
 from cswf_core.model.format import ModelHeader, SavedStep, read_shard, write_shard
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
+from cswf_plugins.cdfs.sorted import SortedRows
 from tests.model.conftest import SMALL, WHITENED, saving
 from tests.runs.unfinished import leave_unfinished
 
@@ -164,3 +166,18 @@ def test_steps_are_the_same_read_as_written(tmp_path):
     for one, other in zip(steps, read_shard(path), strict=True):
         assert (other.stage, other.number, other.eta) == (3, one.number, one.eta)
         assert all(map(torch.equal, other.tables.tensors, one.tables.tensors))
+
+
+def test_a_map_that_is_not_finite_is_found_though_tables_hold_whole_numbers(tmp_path, monkeypatch):
+    steps: list[torch.Tensor] = []
+    icdf = SortedRows.icdf
+
+    def broken(fitted: FittedCDF, levels: torch.Tensor) -> torch.Tensor:
+        steps.append(levels)
+        return icdf(fitted, levels) * (torch.nan if len(steps) > 40 else 1)
+
+    monkeypatch.setattr(SortedRows, "icdf", broken)
+    flow = saving(tmp_path, "digits", "cdf=sorted", "condition=none", "schedule.steps=60")
+    with pytest.raises(CswfError, match="not finite"):
+        flow.run()
+    assert len(steps) > 40
