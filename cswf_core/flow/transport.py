@@ -1,8 +1,8 @@
 """The one-dimensional transport of the particles: p becomes δ = T(p) − p.
 
 `Maps` is what a step asks for: the maps T_h = F_q⁻¹∘F_p along directions. `FittedMaps` has them from the
-distributions of particles and data (`fits`), by the CDF plugin.
-Where a model is saved, particles move by tables of them (`tables`).
+distributions of particles and data (`fits`), by the CDF plugin. Where a model is saved, particles move by
+tables of these maps (`tables`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,15 @@ class FittedMaps(Generic[AnyCloud]):
 
     def apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return Σ δ² of each row, for all particles: H."""
-        return self.measured_squares(rows, displace_per_stratum(rows, self.participants.strata, displace))
+        strata = self.participants.strata
+        if strata is None:
+            return self.measured_squares(rows, displace(0, rows))
+        totals: list[Tensor] = []
+        for number, columns in enumerate(strata):
+            part = rows.columns(columns)
+            totals.append(displace(number, part))
+            rows.values[:, columns] = part.values
+        return self.measured_squares(rows, torch.stack(totals).sum(dim=0))
 
     def measured_squares(self, rows: Rows, squares: Tensor) -> Tensor:
         """Return Σ δ² of each row, for all particles, of δ and its sums of squares here: H."""
@@ -138,20 +146,6 @@ class FittedMaps(Generic[AnyCloud]):
         if through is not None:
             return through.displace(rows, check=self.check)
         return self.fitter.replace(rows, lambda p: self.fitter.cdf.image(p, F_p, F_q, check=self.check))
-
-
-def displace_per_stratum(
-    rows: Rows, strata: Sequence[Columns] | None, displace: Callable[[int, Rows], Tensor]
-) -> Tensor:
-    """Displace the columns of each stratum, or all, by a map of their own; return Σ δ² of each row: H."""
-    if strata is None:
-        return displace(0, rows)
-    totals: list[Tensor] = []
-    for number, columns in enumerate(strata):
-        part = rows.columns(columns)
-        totals.append(displace(number, part))
-        rows.values[:, columns] = part.values
-    return torch.stack(totals).sum(dim=0)
 
 
 def _bytes_of(things: Sequence[object]) -> float:

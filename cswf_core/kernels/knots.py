@@ -58,9 +58,7 @@ def displaced(rows: Rows, centre: Tensor, reach: Tensor, lines: Tensor, cells: T
     away = values - centre_of
     share = away.clamp_min(0).mul_(above_of).addcmul_(away.clamp_max_(0), below_of)
     knot = share.abs().sqrt_().copysign_(share).mul_(side).add_(side + 1)
-    line = (
-        knot.clamp_(0, count - 1).int().clamp_(0, count - 1)
-    )  # even of NaN: the flow lives to say what is wrong
+    line = knot.clamp_(0, count - 1).int().clamp_(0, count - 1)  # also of NaN, which makes δ NaN
     line += torch.arange(0, H * count, count, dtype=line.dtype, device=line.device)[:, None]
     line += table * (H * count)
     start, height, slope = torch.nn.functional.embedding(line, lines.view(-1, 3)).unbind(dim=2)

@@ -260,10 +260,7 @@ class Model:
 
     def dataset(self, x: Tensor, conditions: Conditions) -> Dataset:
         """Return particles (d×n) and their conditions as a data set."""
-        names = self.header.data.classes
-        labels = conditions.labels
-        unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
-        return Dataset(x=x, space=self.space, conditions=conditions, classes=(*names, *map(str, unseen)))
+        return Dataset(x=x, space=self.space, conditions=conditions, classes=self.header.data.classes)
 
     def _needed(self, why: str) -> Dataset:
         """Load the data where there is no way without them."""

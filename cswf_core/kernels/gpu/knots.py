@@ -28,7 +28,9 @@ def _delta(v, centre, below, above, delta, SIDE: tl.constexpr):
     length = tl.abs(away)
     longest = tl.where(up, above, below)
     share = tl.minimum(length / longest, 1.0)
-    whole = tl.minimum(tl.maximum((tl.sqrt(share) * SIDE).to(tl.int32), 0), SIDE - 1)  # even of NaN
+    whole = tl.minimum(
+        tl.maximum((tl.sqrt(share) * SIDE).to(tl.int32), 0), SIDE - 1
+    )  # also of NaN, which makes δ NaN
     knot = whole.to(tl.float32)
     part = (share * (SIDE * SIDE) - knot * knot) / (2.0 * knot + 1.0)
     step = tl.where(up, 1, -1)
