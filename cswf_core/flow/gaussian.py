@@ -67,10 +67,9 @@ class Gaussian:
         variances = covariance.diagonal()
         # Few data leave directions without any variance: some of the mean variance is added to all
         variances += bin_width**2 / 12 + 1e-6 * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
-        root = torch.linalg.cholesky(covariance).to(x)
-        return cls(
-            mean, root.contiguous(), samples=count
-        )  # as a model has it: products then have the same bits
+        # Row by row, as a saved model has it: products with it then have the same bits
+        root = torch.linalg.cholesky(covariance).to(x).contiguous()
+        return cls(mean, root, samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of a class."""

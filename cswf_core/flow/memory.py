@@ -73,7 +73,7 @@ class Budget:
 
     @classmethod
     def whole(cls, device: torch.device) -> Budget:
-        """Return a budget whose slabs are as large as ever, until memory runs short."""
+        """Return a budget with the largest slabs, until memory runs short."""
         return cls(device, 1, 1)
 
     def halve(self, count: int) -> bool:

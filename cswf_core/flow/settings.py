@@ -62,9 +62,9 @@ class Parts:
 class TableRequest:
     """What the tables of a flow's steps are like."""
 
-    knots: int = 17
+    knots: int
     """K, an odd number."""
-    bits: int = 16
+    bits: int
     """Bits of a displacement: 4, 8 or 16."""
 
 

@@ -301,7 +301,7 @@ def labels_of_tables(labels: Tensor | None, strata: Sequence[Stratum] | None) ->
         return tuple(torch.unique(labels).tolist())
     of_strata = [] if labels is None else [torch.unique(labels[own.cpu()]).tolist() for own, _ in strata]
     if labels is None or any(len(own) != 1 for own in of_strata):
-        raise RunError("a model is saved of strata that are classes, and the condition has others")
+        raise RunError("a model needs strata that are classes, and the condition has others")
     return tuple(own[0] for own in of_strata)
 
 

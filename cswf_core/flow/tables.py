@@ -74,7 +74,7 @@ class StepTables:
 
     @classmethod
     def of(cls, centre: Tensor, ends: Tensor, delta: Tensor, bits: int) -> StepTables:
-        """Return tables with the numbers of `Knots` and with δ (S×H×K) rounded to so many bits.
+        """Return tables of centres and ends, as `Knots` has them, and of δ (S×H×K), in 4, 8 or 16 bits.
 
         Where δ is not finite, the centre is NaN, and every value becomes NaN: whole numbers cannot say so.
         """
@@ -169,6 +169,14 @@ class Lookup:
         return displaced(rows, self.centre, self.reach, self.lines, cells)
 
 
+def tables_of(labels: Tensor, tables: Sequence[int]) -> Tensor:
+    """Return the number of each particle's table: n, of labels (n) and the label of each table."""
+    same = labels == torch.tensor(tables, device=labels.device)[:, None]
+    if not bool(same.any(dim=0).all()):
+        raise RunError("the model has no maps for the class of some particles")
+    return same.to(torch.uint8).argmax(dim=0).to(torch.uint8 if len(tables) <= 256 else torch.int32)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Cells:
     """Which table each particle of a rank, or of a block, moves by: that of its label."""
@@ -185,10 +193,7 @@ class Cells:
     @classmethod
     def of(cls, labels: Tensor, tables: Sequence[int], groups: Tensor | None, *, apart: bool) -> Cells:
         """Return the cells of particles with labels (n), `tables` being the label of each table."""
-        same = labels == torch.tensor(tables, device=labels.device)[:, None]
-        if not bool(same.any(dim=0).all()):
-            raise RunError("some particles have a class that the maps are of no table for")
-        index = same.to(torch.uint8).argmax(dim=0).to(torch.uint8 if len(tables) <= 256 else torch.int32)
+        index = tables_of(labels, tables)
         return cls(count=len(tables), index=index, groups=groups, apart=apart)
 
     @cached_property

@@ -145,7 +145,7 @@ class TableFacts:
     """Of a displacement."""
 
     def forms(self, steps: int, tables: int, directions: int) -> dict[str, TensorForm]:
-        """Return the forms of a shard's tensors: of so many steps, tables of a direction, and directions."""
+        """Return the forms of a shard's tensors; each step has tables × directions maps."""
         rows = (steps, tables, directions)
         dtype = {4: torch.uint8, 8: torch.int8, 16: torch.int16}[self.bits]
         length = self.knots if self.bits > 4 else self.knots // 2 + 1

@@ -124,10 +124,7 @@ def class_number(header: ModelHeader, label: Label) -> int:
         raise RunError(f"there is no class {label!r}{nearest(str(label), classes) or _names(classes)}")
     there = range(len(classes)) if condition.tables is None else condition.tables
     if number not in there:
-        able = (
-            f"maps for {len(there):,} classes" if len(there) > 20 else ", ".join(classes[own] for own in there)
-        )
-        raise RunError(f"there is no class {label!r}: the model has {able}")
+        raise RunError(f"there is no class {label!r}{_names([classes[own] for own in there])}")
     return number
 
 

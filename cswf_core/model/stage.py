@@ -18,7 +18,7 @@ from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import Tools, step
-from cswf_core.flow.tables import Cells, Lookup, StepTables, saved_maps
+from cswf_core.flow.tables import Lookup, StepTables, saved_maps, tables_of
 from cswf_core.flow.transport import Maps
 from cswf_core.model.format import SavedStep
 
@@ -53,7 +53,7 @@ class SavedStage:
             return None
         labels = particles.conditions.labels
         assert labels is not None, "a header without labels has one table for all"
-        return Cells.of(labels, self.labels, None, apart=False).index
+        return tables_of(labels, self.labels)
 
 
 def exact_steps(

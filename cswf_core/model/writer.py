@@ -100,7 +100,9 @@ class ModelWriter:
         step = SavedStep(state.stage_index, state.step - 1, state.eta, state.tables).moved(Tensor.cpu)
         if not step.finite:
             flow.require_finite()  # says more, where particles have followed these maps already
-            raise RunError("a step's maps are not finite, or longer than 4e9, and no model can be made of them")
+            raise RunError(
+                "a model needs maps that are finite and no longer than 4e9, and those of a step are not"
+            )
         self._open.append(step)
         if len(self._open) == steps_per_shard(step.tables):
             self._close()

@@ -158,7 +158,7 @@ def test_directions_stay_where_particles_and_data_do_not_differ():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"tables": TableRequest(knots=9)}, "a saved model has no particles"),
+        ({"tables": TableRequest(knots=9, bits=16)}, "a saved model has no particles"),
         ({"reuse": 2}, "directions that are kept for several steps do not"),
         ({"reuse": None}, "directions that are kept for several steps do not"),
         ({"sets": 2, "cdf": Histogram(bins=32)}, "counts of data along directions that stay do not"),

@@ -296,7 +296,7 @@ def test_a_flow_that_goes_on_ends_with_the_same_bits_on_a_gpu_too(condition, cha
 
 
 @pytest.mark.parametrize("turn", [None, 8])
-@pytest.mark.parametrize("request_", [TableRequest(knots=17), TableRequest(knots=9, bits=4)])
+@pytest.mark.parametrize("request_", [TableRequest(knots=17, bits=16), TableRequest(knots=9, bits=4)])
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
 def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, turn, monkeypatch):
     settings = {"tables": request_, "turn": turn}

@@ -203,7 +203,7 @@ STREAMED_PARTICLES = {
     "turns": {"turn": 1},
     "noise": {"entropy": 1e-4},
     "whitened": {"coordinates": Whitened(exponent=0.5), "gaussian": True},
-    "tables": {"tables": TableRequest(knots=9)},
+    "tables": {"tables": TableRequest(knots=9, bits=16)},
 }
 
 

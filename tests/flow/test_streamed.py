@@ -269,7 +269,7 @@ def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, in_block
 
 
 def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
-    request = TableRequest(knots=9)
+    request = TableRequest(knots=9, bits=16)
     for condition in (NoCondition(), Separate()):
         whole = [state.tables for state in image_flow(count=M, condition=condition, tables=request)]
         with monkeypatch.context() as patch:
@@ -282,7 +282,7 @@ def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
 def test_tables_of_streamed_particles_by_class_are_refused(monkeypatch):
     stream(monkeypatch, flow_particles)
     with pytest.raises(RunError, match="a model by class needs all particles in the device's memory"):
-        image_flow(count=M, condition=OneHot(), tables=TableRequest(knots=9))
+        image_flow(count=M, condition=OneHot(), tables=TableRequest(knots=9, bits=16))
 
 
 def test_samples_of_a_flow_that_is_done_stay_as_they_are_when_it_goes_on(in_blocks):

@@ -227,7 +227,7 @@ def directions(flow, step: int):
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot(), Separate()], ids=lambda c: type(c).__name__)
 def test_moving_by_the_tables_is_nearly_the_step_itself(condition):
     parts = {"condition": condition, "cdf": Histogram(bins=512), "dtype": torch.float64, "count": 300}
-    exact, tabulated = small_flow(**parts), small_flow(**parts, tables=TableRequest(knots=257))
+    exact, tabulated = small_flow(**parts), small_flow(**parts, tables=TableRequest(knots=257, bits=16))
     before = exact.particles.x.clone()
     next(iter(exact))
     next(iter(tabulated))
@@ -236,9 +236,9 @@ def test_moving_by_the_tables_is_nearly_the_step_itself(condition):
 
 
 def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
-    sorted_ = [s.tables for s in image_flow(tables=TableRequest(knots=9))]
+    sorted_ = [s.tables for s in image_flow(tables=TableRequest(knots=9, bits=16))]
     monkeypatch.setattr("cswf_core.flow.directions.PAYS_BELOW", -1.0)
-    dense = [s.tables for s in image_flow(tables=TableRequest(knots=9))]
+    dense = [s.tables for s in image_flow(tables=TableRequest(knots=9, bits=16))]
     for one, other in zip(sorted_, dense, strict=True):
         torch.testing.assert_close(one.centre, other.centre, atol=0.02, rtol=0)
 
@@ -246,8 +246,8 @@ def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
 @pytest.mark.parametrize("slab", [7, 16, 1000])
 def test_slabs_do_not_change_the_order_of_tables(slab, monkeypatch):
     monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 16)
-    whole = [s.tables for s in image_flow(tables=TableRequest(knots=5))]
-    flow = image_flow(tables=TableRequest(knots=5))
+    whole = [s.tables for s in image_flow(tables=TableRequest(knots=5, bits=16))]
+    flow = image_flow(tables=TableRequest(knots=5, bits=16))
     flow.budget.slab = slab
     same = (whole[0].centre - next(iter(flow)).tables.centre).abs() < 1e-4
     assert float(same.float().mean()) > 0.95  # medians of few values may jump
@@ -268,7 +268,7 @@ def test_particles_move_by_tables_as_they_are_stored(bits):
 
 @pytest.mark.parametrize("condition", [OneHot(), Separate()], ids=lambda c: type(c).__name__)
 def test_each_class_has_tables_of_its_own_which_span_its_particles(condition):
-    flow = small_flow(condition=condition, cdf=Histogram(bins=64), tables=TableRequest(knots=5))
+    flow = small_flow(condition=condition, cdf=Histogram(bins=64), tables=TableRequest(knots=5, bits=16))
     before = flow.particles.x.clone()
     tables = next(iter(flow)).tables
     assert tables.levels.shape == (3, 300, 5)
@@ -288,4 +288,4 @@ def test_tables_of_strata_that_are_no_classes_are_refused():
             return [(torch.arange(first, 30, 2), torch.arange(first, 40, 2)) for first in (0, 1)]
 
     with pytest.raises(RunError, match="strata that are classes"):
-        small_flow(condition=Halves(), tables=TableRequest(knots=5))
+        small_flow(condition=Halves(), tables=TableRequest(knots=5, bits=16))

@@ -297,7 +297,7 @@ def test_tables_of_a_model_are_read_off_the_map(tail):
     fitter = Fitter(checked(Histogram(bins=512, tail=tail)), Clock(), Ranks())
     data = one_block(lambda: q, Members([5000]), fitter)
     particles = Participants(particles=Members([4000]))
-    request = TableRequest(knots=801)
+    request = TableRequest(knots=801, bits=16)
     maps = TabulatedMaps(fitter, particles, data, request=request, directions=3, cells=None)
     rows = Rows.of(p.clone())
     maps.displace(rows, fitter.begin(Rows.of(q), Members([5000]))(), Place(0))

@@ -70,9 +70,9 @@ def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
     ("asked", "said"),
     [
         ("ten", "there is no class 'ten'; the classes are 0, 1, 2"),
-        ("12", "there is no class '12': the model has 0, 1, 2"),
-        (10, "there is no class 10: the model has 0, 1, 2"),
-        (-1, "there is no class -1: the model has 0, 1, 2"),
+        ("12", "there is no class '12'; the classes are 0, 1, 2"),
+        (10, "there is no class 10; the classes are 0, 1, 2"),
+        (-1, "there is no class -1; the classes are 0, 1, 2"),
         ([1, 2], "2 labels are given, and 3 samples are asked for"),
         ({"1": 5}, "labels for 5 samples are given, and 3"),
         ({}, "labels for 0 samples are given, and 3"),
@@ -112,7 +112,7 @@ def test_a_class_is_meant_by_its_name_before_its_number(model):
 
 def test_a_class_that_was_never_in_the_data_is_refused_though_there_is_room(tmp_path):
     saving(tmp_path, "digits", "data={use: digits, classes: [0, 1, 2]}", "condition.room=5").run()
-    with pytest.raises(RunError, match="no class 4: the model has 0, 1, 2"):
+    with pytest.raises(RunError, match="no class 4; the classes are 0, 1, 2"):
         load_model(tmp_path).sample(4, labels=4, device="cpu")
 
 
@@ -121,7 +121,7 @@ def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):
     model = load_model(tmp_path)
     there = model.header.condition.tables
     lacking = next(c for c in range(10) if c not in there)
-    with pytest.raises(RunError, match=f"no class {lacking}: the model has "):
+    with pytest.raises(RunError, match=f"no class {lacking}; the classes are "):
         model.sample(1, labels=lacking, device="cpu")
     assert set(model.sample(40, device="cpu").conditions.labels.tolist()) <= set(there)
 
@@ -216,5 +216,5 @@ def test_classes_that_the_data_s_source_gives_are_refused_where_the_model_has_no
     saving(tmp_path, "toy-joint", rare, "condition=one-hot", "particles.count=50", "schedule.steps=2").run()
     model = load_model(tmp_path)
     assert model.header.condition.tables == (0,)
-    with pytest.raises(RunError, match="there is no class 1: the model has 0"):
+    with pytest.raises(RunError, match="there is no class 1; the classes are 0"):
         model.sample(1000, device="cpu")

@@ -60,9 +60,18 @@ SHARED = {
     "labels with noise": {"condition": OneHot(dequantise=True)},
     "principal": {"coordinates": Principal(), "gaussian": True, "condition": OneHot()},
     "it looks at the data": {"projection": DataCovariance(), "schedule": Constant(steps=4, directions=40)},
-    "tables": {"condition": OneHot(), "tables": TableRequest(knots=9), "turn": 3, **LONG},
-    "sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9), **ROWS},
-    "few sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9)},
+    "tables": {"condition": OneHot(), "tables": TableRequest(knots=9, bits=16), "turn": 3, **LONG},
+    "sorted tables": {
+        "cdf": Sorted(),
+        "condition": NoCondition(),
+        "tables": TableRequest(knots=9, bits=16),
+        **ROWS,
+    },
+    "few sorted tables": {
+        "cdf": Sorted(),
+        "condition": NoCondition(),
+        "tables": TableRequest(knots=9, bits=16),
+    },
     "many slabs": {
         "condition": NoCondition(),
         "projection": Uniform(),
